@@ -51,15 +51,22 @@ func edited(c ruleset.Chain, old, comments []string) edit {
 	return e
 }
 
-// add adds the edit to a transaction. A rule is added before the next one that is kept. The kernel knows the rules by
-// handles: it is asked for them now, and the transaction fails if one is gone by then.
-func (e edit) add(tx *knftables.Transaction, k kernel) error {
+// A ruleChange deletes a rule, or adds one.
+type ruleChange struct {
+	chain  string
+	handle uint64        // of the rule to delete or to add before; 0 adds the last one
+	add    *ruleset.Rule // nil deletes
+}
+
+// changes returns the changes of rules. A rule is added before the next one that is kept. The kernel knows the rules by
+// handles: it is asked for them now, and a transaction fails if one is gone by then.
+func (e edit) changes(k kernel) (out []ruleChange, err error) {
 	rules, err := k.rules(e.chain)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !slices.EqualFunc(rules, e.old, func(r rule, comment string) bool { return r.comment == comment }) {
-		return fmt.Errorf("rules of chain %s have changed meanwhile", e.chain)
+		return nil, fmt.Errorf("rules of chain %s have changed meanwhile", e.chain)
 	}
 	var waiting []*ruleset.Rule
 	for _, s := range e.steps {
@@ -67,21 +74,39 @@ func (e edit) add(tx *knftables.Transaction, k kernel) error {
 			waiting = append(waiting, s.add)
 			continue
 		}
-		handle := knftables.PtrTo(int(rules[0].handle))
+		handle := rules[0].handle
 		rules = rules[1:]
 		if s.delete {
-			tx.Delete(&knftables.Rule{Chain: e.chain, Handle: handle})
+			out = append(out, ruleChange{e.chain, handle, nil})
 			continue
 		}
 		for _, r := range waiting {
-			tx.Insert(&knftables.Rule{Chain: e.chain, Handle: handle, Rule: r.Text, Comment: knftables.PtrTo(signed(*r))})
+			out = append(out, ruleChange{e.chain, handle, r})
 		}
 		waiting = nil
 	}
 	for _, r := range waiting {
-		tx.Add(&knftables.Rule{Chain: e.chain, Rule: r.Text, Comment: knftables.PtrTo(signed(*r))})
+		out = append(out, ruleChange{e.chain, 0, r})
 	}
-	return nil
+	return out, nil
+}
+
+// command adds the change to a transaction of nft.
+func (c ruleChange) command(tx *knftables.Transaction) {
+	r := &knftables.Rule{Chain: c.chain}
+	if c.handle != 0 {
+		r.Handle = knftables.PtrTo(int(c.handle))
+	}
+	if c.add == nil {
+		tx.Delete(r)
+		return
+	}
+	r.Rule, r.Comment = c.add.Text, knftables.PtrTo(signed(*c.add))
+	if c.handle != 0 {
+		tx.Insert(r)
+	} else {
+		tx.Add(r)
+	}
 }
 
 // lines formats the edit for people.

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	netfilter "github.com/google/nftables"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"ovn-k8s/lib/ruleset"
 )
 
 // A kernel reads our table, changes elements and deletes objects, by netlink and without a process. The text of rules is
@@ -160,76 +157,4 @@ func attributesOf(data []byte) (*netlink.AttributeDecoder, error) {
 		d.ByteOrder = binary.BigEndian
 	}
 	return d, err
-}
-
-const (
-	// perMessage bounds the elements in one message: an attribute has at most 64 KiB.
-	perMessage = 200
-	// sendBuffer is enough for one transaction with the elements of 10 000 Services.
-	sendBuffer = 64 << 20
-	// answerTimeout bounds a transaction: a kernel without memory answers once, however many answers the library awaits.
-	answerTimeout = time.Minute
-)
-
-// apply carries out a plan without new objects and rules, in one transaction.
-func (k kernel) apply(p *plan) error {
-	c, err := netfilter.New(netfilter.WithSockOptions(
-		func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) },
-		func(c *netlink.Conn) error { return c.SetReadBuffer(sendBuffer) },
-		func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(answerTimeout)) },
-	))
-	if err != nil {
-		return err
-	}
-	table := k.table()
-	if p.last {
-		c.DelTable(table)
-		return c.Flush()
-	}
-	for _, name := range p.flush {
-		c.FlushChain(&netfilter.Chain{Table: table, Name: name})
-	}
-	for _, changes := range []struct {
-		of  []change
-		add func(*netfilter.Set, []netfilter.SetElement) error
-	}{{bare(p.deleted), c.SetDeleteElements}, {p.added, c.SetAddElements}} {
-		if err := eachMessage(table, changes.of, changes.add); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Concat(p.goneMaps, p.goneSets) {
-		c.DelSet(&netfilter.Set{Table: table, Name: name})
-	}
-	for _, name := range p.gone {
-		c.DelChain(&netfilter.Chain{Table: table, Name: name})
-	}
-	return c.Flush()
-}
-
-// eachMessage calls send with elements of one set, as many as one message may have.
-func eachMessage(table *netfilter.Table, changes []change, send func(*netfilter.Set, []netfilter.SetElement) error) error {
-	for len(changes) > 0 {
-		set := changes[0].set
-		var elements []netfilter.SetElement
-		for len(changes) > 0 && len(elements) < perMessage && changes[0].set.Name == set.Name {
-			e, err := encode(set, changes[0].Element)
-			if err != nil {
-				return fmt.Errorf("element of %s: %w", set.Name, err)
-			}
-			elements, changes = append(elements, e), changes[1:]
-		}
-		if err := send(&netfilter.Set{Table: table, Name: set.Name, IsMap: set.IsMap()}, elements); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// bare returns changes without values, since an element is deleted by its key.
-func bare(changes []change) []change {
-	out := slices.Clone(changes)
-	for i, c := range out {
-		out[i].set.Value, out[i].Element = ruleset.None, c.Bare()
-	}
-	return out
 }

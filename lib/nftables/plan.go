@@ -28,6 +28,7 @@ type plan struct {
 	goneMaps  []string
 	goneSets  []string
 	gone      []string // chains
+	first     bool     // nothing is there, not even the table
 	last      bool     // nothing is left: the table goes
 }
 
@@ -41,8 +42,36 @@ func (p *plan) empty() bool {
 	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.edits)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
 }
 
-// needsNFT reports whether the plan has rules or new objects.
-func (p *plan) needsNFT() bool { return len(p.newSets)+len(p.newChains)+len(p.chains)+len(p.edits) > 0 }
+// needsNFT reports whether the plan has rules given by their text only, or new objects but sets of clients and chains for
+// rules of other chains.
+func (p *plan) needsNFT() bool {
+	return p.first ||
+		slices.ContainsFunc(p.newSets, func(s ruleset.Set) bool { return s.Timeout == 0 }) ||
+		slices.ContainsFunc(p.newChains, func(c ruleset.Chain) bool { return c.Hook != "" }) ||
+		slices.ContainsFunc(p.chains, func(c ruleset.Chain) bool { return slices.ContainsFunc(c.Rules, textOnly) }) ||
+		slices.ContainsFunc(p.edits, func(e edit) bool {
+			return slices.ContainsFunc(e.steps, func(s step) bool { return s.add != nil && textOnly(*s.add) })
+		})
+}
+
+func textOnly(r ruleset.Rule) bool { return len(r.Statements) == 0 }
+
+// rules returns the changes of rules.
+func (p *plan) rules(k kernel) (all []ruleChange, err error) {
+	for _, c := range p.chains {
+		for i := range c.Rules {
+			all = append(all, ruleChange{c.Name, 0, &c.Rules[i]})
+		}
+	}
+	for _, e := range p.edits {
+		changes, err := e.changes(k)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, changes...)
+	}
+	return all, nil
+}
 
 // compare plans the changes from a state to wanted objects, both without parts. The state stays as it is.
 func compare(have *state, prefix string, want ruleset.Table) *plan {
@@ -164,15 +193,12 @@ func (p *plan) transaction(nft knftables.Interface, k kernel) (*knftables.Transa
 	for _, c := range p.deleted {
 		tx.Delete(element(c, false))
 	}
-	for _, c := range p.chains {
-		for _, r := range c.Rules {
-			tx.Add(&knftables.Rule{Chain: c.Name, Rule: r.Text, Comment: knftables.PtrTo(signed(r))})
-		}
+	rules, err := p.rules(k)
+	if err != nil {
+		return nil, err
 	}
-	for _, e := range p.edits {
-		if err := e.add(tx, k); err != nil {
-			return nil, err
-		}
+	for _, r := range rules {
+		r.command(tx)
 	}
 	for _, c := range p.added {
 		tx.Add(element(c, true))

@@ -31,7 +31,7 @@ var (
 // The comment of each rule ends with a hash of its text, by which it is recognized: nft prints a rule differently from
 // version to version. A release that changes the hook of a base chain, or the type of a set, must rename it.
 //
-// Rules and new objects are written by nft. Elements are changed, and objects deleted, without it.
+// The text of rules is the work of nft. Rules of statements and elements are changed, and objects deleted, without it.
 type Table struct {
 	kernel
 	generation func() (uint32, error)
@@ -216,7 +216,7 @@ func (t *Table) plan(prefix string, want ruleset.Table) (*plan, bool, error) {
 	}
 	p := compare(have, prefix, rest)
 	p.after = t.state.written(prefix, want)
-	p.last = have.there && !p.after.there
+	p.first, p.last = !have.there, have.there && !p.after.there
 	return p, read, nil
 }
 

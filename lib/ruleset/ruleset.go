@@ -58,8 +58,9 @@ type Chain struct {
 
 // A Rule is one rule of a chain.
 type Rule struct {
-	Text    string // as in nft(8)
-	Comment string // the purpose of the rule
+	Text       string      // as in nft(8)
+	Comment    string      // the purpose of the rule
+	Statements []Statement // the same as Text, or nil
 }
 
 // A Set is a set, or a map if it has a value.

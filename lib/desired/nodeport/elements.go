@@ -103,17 +103,17 @@ func (b *tableBuilder) target(t *Target) string {
 	who := name(t.Of)
 	b.chains[chain] = &ruleset.Chain{Name: chain}
 	if t.Pods != nil {
-		b.about(who, chain, "iifname %q goto %s", b.Host.Management, b.target(t.Pods))
+		b.does(who, chain, ruleset.FromInterface{Name: b.Host.Management}, ruleset.GoTo{Chain: b.target(t.Pods)})
 	}
 	if t.Own != nil {
-		b.about(who, chain, "fib saddr type local goto %s", b.target(t.Own))
+		b.does(who, chain, ruleset.FromHere{}, ruleset.GoTo{Chain: b.target(t.Own)})
 	}
 	switch {
 	case t.Next != nil:
-		b.about(who, chain, "goto %s", b.target(t.Next))
+		b.does(who, chain, ruleset.GoTo{Chain: b.target(t.Next)})
 	case t.ByOVN:
-		b.about(who, chain, markPacket)
-		b.about(who, chain, "meta l4proto %s dnat to %s", lower(t.Of.Protocol()), t.Of.Cluster())
+		b.does(who, chain, marked)
+		b.does(who, chain, ruleset.Translate{Protocol: lower(t.Of.Protocol()), To: t.Of.Cluster()})
 	default:
 		b.balance(chain, t)
 	}
@@ -123,20 +123,20 @@ func (b *tableBuilder) target(t *Target) string {
 // balance sends connections to each endpoint with the same probability, or with session affinity to the endpoint of the
 // client's last connection.
 func (b *tableBuilder) balance(chain string, t *Target) {
-	var cases []string
-	for i, e := range t.To {
+	var ends []string
+	for _, e := range t.To {
 		end := b.endpoint(t, e)
-		cases = append(cases, fmt.Sprintf("%d : goto %s", i, end))
+		ends = append(ends, end)
 		if t.Of.Affinity > 0 {
-			b.about(name(t.Of), chain, "%s saddr @%s goto %s", b.ip, b.affinity(t, e), end)
+			b.does(name(t.Of), chain, ruleset.FromOneOf{Set: b.affinity(t, e), Family: b.Family}, ruleset.GoTo{Chain: end})
 		}
 	}
-	switch len(cases) {
+	switch len(ends) {
 	case 0:
 	case 1:
-		b.about(name(t.Of), chain, "goto %s", b.endpoint(t, t.To[0]))
+		b.does(name(t.Of), chain, ruleset.GoTo{Chain: ends[0]})
 	default:
-		b.about(name(t.Of), chain, "numgen random mod %d vmap { %s }", len(cases), strings.Join(cases, ", "))
+		b.does(name(t.Of), chain, ruleset.GoToAny{Chains: ends})
 	}
 }
 
@@ -148,12 +148,12 @@ func (b *tableBuilder) endpoint(t *Target, e Destination) string {
 	}
 	who := name(t.Of)
 	if e.Mark {
-		b.about(who, chain, markPacket)
+		b.does(who, chain, marked)
 	}
 	if t.Of.Affinity > 0 {
-		b.about(who, chain, "update @%s { %s saddr }", b.affinity(t, e), b.ip)
+		b.does(who, chain, ruleset.Remember{Set: b.affinity(t, e), Family: b.Family})
 	}
-	b.about(who, chain, "meta l4proto %s dnat to %s", lower(t.Of.Protocol()), e)
+	b.does(who, chain, ruleset.Translate{Protocol: lower(t.Of.Protocol()), To: e.AddrPort})
 	return chain
 }
 
@@ -228,7 +228,7 @@ func (b *tableBuilder) hostPortChains() {
 		hidden = ""
 	}
 	for chain, key := range map[string]string{"svc-hostport": toPort + " map @" + mapHostPortPods, "svc-address-hostport": b.toAddress() + " map @" + mapHostPortsTo} {
-		b.rule(chain, "%s%s", hidden, markPacket)
+		b.rule(chain, "%s%s", hidden, marked)
 		b.rule(chain, "%s dnat to %s", transport, key)
 	}
 }

@@ -170,12 +170,21 @@ func (b *tableBuilder) rule(chain, format string, args ...any) {
 
 // about adds a rule with a comment.
 func (b *tableBuilder) about(comment, chain, format string, args ...any) {
+	b.add(chain, ruleset.Rule{Text: fmt.Sprintf(format, args...), Comment: comment})
+}
+
+// does adds a rule of statements. A change of such rules needs no process: Services change often.
+func (b *tableBuilder) does(comment, chain string, statements ...ruleset.Statement) {
+	b.add(chain, ruleset.NewRule(comment, statements...))
+}
+
+func (b *tableBuilder) add(chain string, r ruleset.Rule) {
 	c, there := b.chains[chain]
 	if !there {
 		c = &ruleset.Chain{Name: chain}
 		b.chains[chain] = c
 	}
-	c.Rules = append(c.Rules, ruleset.Rule{Text: fmt.Sprintf(format, args...), Comment: comment})
+	c.Rules = append(c.Rules, r)
 }
 
 // hook makes a base chain. Ours come before those of other programs at the same hook: the first translation wins, and an
@@ -193,13 +202,15 @@ const (
 )
 
 const (
-	transport  = "meta l4proto { tcp, udp, sctp }"
-	toPort     = "meta l4proto . th dport"
-	markPacket = "meta mark set meta mark | 0x1000"
-	isMarked   = "meta mark & 0x1000 == 0x1000"
-	opening    = "tcp flags & (fin | syn | rst | ack) == syn"
-	segment    = "tcp flags & (fin | syn | rst | ack) != syn"
+	transport = "meta l4proto { tcp, udp, sctp }"
+	toPort    = "meta l4proto . th dport"
+	isMarked  = "meta mark & 0x1000 == 0x1000"
+	opening   = "tcp flags & (fin | syn | rst | ack) == syn"
+	segment   = "tcp flags & (fin | syn | rst | ack) != syn"
 )
+
+// marked sets the mark of packets to be masqueraded.
+var marked = ruleset.SetMark{Bits: 0x1000}
 
 // toAddress is the key of maps by address.
 func (b *tableBuilder) toAddress() string { return b.ip + " daddr . " + toPort }
@@ -225,9 +236,9 @@ func (b *tableBuilder) natChains() {
 		b.rule("svc-translate", "%sfib daddr type local fib saddr type local %s vmap @%s", where, toPort, mapOwnNodePorts)
 		b.rule("svc-translate", "%sfib daddr type local %s vmap @%s", where, toPort, mapNodePorts)
 	}
-	b.rule("svc-cluster-ip", transport+" "+markPacket)
+	b.rule("svc-cluster-ip", "%s %s", transport, marked)
 	b.rule("svc-cluster-ip", "%s dnat to %s map @%s", transport, b.toAddress(), mapClusterIPs)
-	b.rule("svc-nodeport-cluster-ip", transport+" "+markPacket)
+	b.rule("svc-nodeport-cluster-ip", "%s %s", transport, marked)
 	b.rule("svc-nodeport-cluster-ip", "%s dnat to %s map @%s", transport, toPort, mapNodePortIPs)
 	b.hook("svc-postrouting", "nat", "postrouting", maskPriority)
 	if m := b.Host.Management; m != "" { // no pod shares its address

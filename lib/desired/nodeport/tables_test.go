@@ -122,9 +122,11 @@ func TestTheKernelTakesTables(t *testing.T) {
 	for _, family := range families() {
 		r := rand.New(rand.NewPCG(0, 7))
 		in, kept, table := randomInputs(r), &Tables{}, newTable(family)
+		var last Rules
 		for step := range 30 {
 			in.change(r)
 			fresh, again := in.rules(family, kept)
+			last = fresh
 			changes, read, err := table.Sync(t.Context(), ObjectPrefix, again.Table())
 			if err != nil || read != (step == 0) {
 				t.Fatalf("step %d: read %v, %v\n%s", step, read, err, strings.Join(changes, "\n"))
@@ -136,13 +138,31 @@ func TestTheKernelTakesTables(t *testing.T) {
 				t.Errorf("step %d: read again: %v\n%s", step, err, strings.Join(more, "\n"))
 			}
 		}
-		if _, _, err := newTable(family).Sync(t.Context(), ObjectPrefix, ruleset.Table{}); err != nil {
-			t.Fatal(err)
+		changed := listing(t)
+		for _, want := range []ruleset.Table{{}, last.Table(), {}} {
+			if _, _, err := newTable(family).Sync(t.Context(), ObjectPrefix, want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(listing(t), changed); len(want.Sets) > 0 && diff != "" {
+				t.Errorf("written at once by nft (-) and after changes (+):\n%s", diff)
+			}
 		}
 	}
 	if left, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v\n%s", err, left)
 	}
+}
+
+// listing is the ruleset as nft prints it, in the order of names.
+func listing(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("nft", "-s", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	blocks := strings.SplitAfter(string(out), "\n\t}\n")
+	slices.Sort(blocks)
+	return strings.Join(blocks, "")
 }
 
 func newTable(family netip.Addr) *nftables.Table {

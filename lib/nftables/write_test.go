@@ -1,0 +1,89 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/ruleset"
+)
+
+// balanced has a chain for many endpoints, with every kind of statement.
+func balanced(family netip.Addr, endpoints int) ruleset.Table {
+	base := ruleset.Chain{Name: "svc-base", Type: "nat", Hook: "prerouting", Priority: "-110", Rules: []ruleset.Rule{{Text: "jump svc-all"}}}
+	all := ruleset.Chain{Name: "svc-all"}
+	out := ruleset.Table{Chains: []ruleset.Chain{base}}
+	add := func(c *ruleset.Chain, statements ...ruleset.Statement) {
+		c.Rules = append(c.Rules, ruleset.NewRule("default/web", statements...))
+	}
+	var ends []string
+	for i := range endpoints {
+		clients := ruleset.Set{Name: fmt.Sprint("svc-clients-", i), Key: []ruleset.Field{ruleset.Source}, Timeout: 60 + i}
+		end := ruleset.Chain{Name: fmt.Sprint("svc-end-", i)}
+		to := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		if family.Is6() {
+			to = netip.MustParseAddr(fmt.Sprintf("fd00::%x", i+1))
+		}
+		add(&end, ruleset.SetMark{Bits: 0x1000})
+		add(&end, ruleset.Remember{Set: clients.Name, Family: family})
+		add(&end, ruleset.Translate{Protocol: []string{"tcp", "udp", "sctp"}[i%3], To: netip.AddrPortFrom(to, uint16(i)+80)})
+		add(&all, ruleset.FromOneOf{Set: clients.Name, Family: family}, ruleset.GoTo{Chain: end.Name})
+		out.Chains, out.Sets, ends = append(out.Chains, end), append(out.Sets, clients), append(ends, end.Name)
+	}
+	add(&all, ruleset.FromInterface{Name: "k8s-node1"}, ruleset.GoTo{Chain: ends[0]})
+	add(&all, ruleset.FromHere{}, ruleset.GoTo{Chain: ends[0]})
+	add(&all, ruleset.GoToAny{Chains: ends})
+	out.Chains = append(out.Chains, all)
+	return out
+}
+
+// Issue 16: rules of statements are written without nft, as nft writes them: at once, more of them, and fewer.
+func TestStatementsAreWrittenAsByNFT(t *testing.T) {
+	for family, kind := range map[netip.Addr]string{netip.IPv4Unspecified(): "ip", netip.IPv6Unspecified(): "ip6"} {
+		for _, endpoints := range []int{1, 2, 3, 250} {
+			t.Run(fmt.Sprint(kind, " ", endpoints), func(t *testing.T) { writeAsNFT(t, family, kind, endpoints) })
+		}
+	}
+}
+
+func writeAsNFT(t *testing.T, family netip.Addr, kind string, endpoints int) {
+	load(t, "")
+	table := NewTable(family, link.PacketFilterGeneration)
+	sync := func(want ruleset.Table) {
+		t.Helper()
+		if _, _, err := table.Sync(t.Context(), "svc-", want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := balanced(family, endpoints)
+	sync(want) // makes the table, so by nft
+	program := hideNFT(t)
+	printed := func() string {
+		out, err := exec.Command(program, "-s", "list", "table", kind, TableName).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		blocks := strings.SplitAfter(string(out), "\n\t}\n")
+		slices.Sort(blocks)
+		return strings.Join(blocks, "")
+	}
+	byNFT := printed()
+	few := balanced(family, 1)
+	few.Chains[1].Rules = few.Chains[1].Rules[1:] // of the endpoint
+	for _, other := range []ruleset.Table{few, balanced(family, endpoints+1), balanced(family, max(endpoints-1, 1))} {
+		sync(other)
+		sync(want)
+		if diff := cmp.Diff(byNFT, printed()); diff != "" {
+			t.Errorf("by nft (-) and without (+):\n%s", diff)
+		}
+	}
+	if left, err := NewTable(family, link.PacketFilterGeneration).Plan("svc-", want); err != nil || len(left) > 0 {
+		t.Errorf("read again: %v, %q", err, left)
+	}
+}
