@@ -273,7 +273,8 @@ func (e *engine) all() []nb.Unit {
 			units = append(units, u)
 		}
 	}
-	return units
+	slices.Sort(units)
+	return slices.Compact(units) // found counts them
 }
 
 // followObjects receives the changes of Kubernetes objects until ctx ends.
