@@ -223,7 +223,6 @@ func (e *engine) found(kind string) []nb.Unit {
 	if len(e.may.missing) > 0 {
 		return e.gateways()
 	}
-	e.sweep.Worked(garbage.Much) // reading has left garbage
 	all := e.all()
 	e.start = garbage.Start(max(1, len(all)))
 	return all

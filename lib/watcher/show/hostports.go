@@ -2,18 +2,15 @@ package show
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/nb"
 )
 
 // HostPorts prints the frontends of hostPorts, and the places where they are programmed.
 func HostPorts(n World, args []string) (string, error) {
-	units := slices.Sorted(slices.Values(n.Units()))
+	units := unitsOf(n, pod.UnitPrefix, args)
 	if len(args) > 0 {
-		units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
 		if _, _, ok := n.HostPorts(units[0]); !ok {
 			return "", fmt.Errorf("%q is no pod with hostPorts: write NAMESPACE/NAME of one outside the host's network that has its addresses", args[0])
 		}

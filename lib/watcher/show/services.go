@@ -2,21 +2,18 @@ package show
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/nb"
 )
 
 // Services prints the frontends of Services, their endpoints, and the load balancers.
 func Services(n World, args []string) (string, error) {
-	units := slices.Sorted(slices.Values(n.Units()))
+	units := unitsOf(n, service.UnitPrefix, args)
 	if len(args) > 0 {
-		units = []nb.Unit{nb.Unit(service.UnitPrefix + args[0])}
 		if _, ok := n.Service(units[0]); !ok {
 			return "", fmt.Errorf("%q is no Service: write NAMESPACE/NAME", args[0])
 		}

@@ -38,6 +38,17 @@ type World interface {
 // NewTable returns a writer of aligned columns.
 func NewTable(b *strings.Builder) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
 
+// unitsOf lists the unit of the object that is asked for, or the units of all objects of a kind. A list takes long in a large
+// cluster, and the engine waits for it.
+func unitsOf(n World, prefix string, args []string) []nb.Unit {
+	if len(args) > 0 {
+		return []nb.Unit{nb.Unit(prefix + args[0])}
+	}
+	units := slices.DeleteFunc(n.Units(), func(u nb.Unit) bool { return !strings.HasPrefix(string(u), prefix) })
+	slices.Sort(units)
+	return units
+}
+
 // Topology prints the cluster's subnets and its nodes.
 func Topology(n World, _ []string) (string, error) {
 	c := n.Facts().Cluster
@@ -55,9 +66,8 @@ func Topology(n World, _ []string) (string, error) {
 
 // Pods prints the assignments of pods, or the reason why there is none.
 func Pods(n World, args []string) (string, error) {
-	units := slices.Sorted(slices.Values(n.Units()))
+	units := unitsOf(n, pod.UnitPrefix, args)
 	if len(args) > 0 {
-		units = []nb.Unit{nb.Unit(pod.UnitPrefix + args[0])}
 		if _, ok := n.Pod(units[0]); !ok {
 			return "", fmt.Errorf("%q is no pod that needs a port: write NAMESPACE/NAME of a scheduled pod outside the host's network", args[0])
 		}
