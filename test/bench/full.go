@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -116,7 +117,9 @@ func restartFull(ctx context.Context, b *run.Bench, f *field.Field, r *field.Run
 	if err != nil {
 		return err
 	}
-	server, err := programs.Find("the control plane", func(exe string, _ []string) bool { return filepath.Base(exe) == "kcluster" })
+	server, err := programs.Find("the control plane", func(exe string, args []string) bool {
+		return filepath.Base(exe) == "kcluster" && strings.Contains(strings.Join(args, " "), f.Dir)
+	})
 	if err != nil {
 		return err
 	}
