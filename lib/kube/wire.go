@@ -59,10 +59,11 @@ func (f fields) pick(out, message []byte) ([]byte, error) {
 // magic begins an object of Kubernetes in protobuf: a runtime.Unknown follows, with the object in it.
 const magic = "k8s\x00"
 
-// Numbers of the fields of every list.
+// Numbers of fields of a runtime.Unknown, and of every list.
 const (
-	listMeta  protowire.Number = 1
-	listItems protowire.Number = 2
+	unknownRaw protowire.Number = 2
+	listMeta   protowire.Number = 1
+	listItems  protowire.Number = 2
 )
 
 // packBody is pack for a page as the body of the API server's answer, in protobuf. The objects are there after fill. It may
@@ -72,11 +73,7 @@ func (k Kind) packBody(body []byte) (page runtime.Object, fill func() error, err
 	if len(body) < len(magic) || string(body[:len(magic)]) != magic {
 		return nil, nil, wrong(errors.New("it does not begin as Kubernetes says"))
 	}
-	var list runtime.Unknown
-	if err := list.Unmarshal(body[len(magic):]); err != nil {
-		return nil, nil, wrong(err)
-	}
-	meta, items, err := split(list.Raw)
+	meta, items, err := split(body[len(magic):])
 	if err != nil {
 		return nil, nil, wrong(err)
 	}
@@ -89,25 +86,45 @@ func (k Kind) packBody(body []byte) (page runtime.Object, fill func() error, err
 	}, nil
 }
 
-// split returns the metadata and the items of a list in protobuf.
-func split(list []byte) (meta metav1.ListMeta, items [][]byte, err error) {
-	for len(list) > 0 {
-		number, _, tag := protowire.ConsumeTag(list)
-		value, n := protowire.ConsumeBytes(list[max(0, tag):])
-		if tag < 0 || n < 0 {
-			return meta, nil, errors.New("a field of the list ends early")
+// split returns the metadata and the items of a list in protobuf, inside a runtime.Unknown. It copies neither: a list of many pods
+// has a hundred megabytes.
+func split(unknown []byte) (meta metav1.ListMeta, items [][]byte, err error) {
+	var list []byte
+	err = each(unknown, func(number protowire.Number, value []byte) error {
+		if number == unknownRaw {
+			list = value
 		}
-		list = list[tag+n:]
+		return nil
+	})
+	if err != nil {
+		return meta, nil, err
+	}
+	err = each(list, func(number protowire.Number, value []byte) error {
 		switch number {
 		case listMeta:
-			if err := meta.Unmarshal(value); err != nil {
-				return meta, nil, err
-			}
+			return meta.Unmarshal(value)
 		case listItems:
 			items = append(items, value)
 		}
+		return nil
+	})
+	return meta, items, err
+}
+
+// each calls do for each field of a message with fields of bytes only.
+func each(message []byte, do func(protowire.Number, []byte) error) error {
+	for len(message) > 0 {
+		number, _, tag := protowire.ConsumeTag(message)
+		value, n := protowire.ConsumeBytes(message[max(0, tag):])
+		if tag < 0 || n < 0 {
+			return errors.New("a field of the list ends early")
+		}
+		if err := do(number, value); err != nil {
+			return err
+		}
+		message = message[tag+n:]
 	}
-	return meta, items, nil
+	return nil
 }
 
 // addAll trims and packs objects in protobuf. Only their fields in use are decoded.
