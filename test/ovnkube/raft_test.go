@@ -57,7 +57,11 @@ func TestRAFT(t *testing.T) {
 	if failed := c.failures(); len(failed) > 0 {
 		t.Errorf("%d failed sandboxes: %q", len(failed), failed)
 	}
-	c.writtenOnce(all)
+	leader, err = c.Central.NBCluster.Leader()
+	c.must(err)
+	log, err := c.Central.NBCluster.Log(leader)
+	c.must(err)
+	c.writtenOnce(log, all)
 	c.must(c.Check(c.ctx))
 }
 
@@ -160,13 +164,9 @@ func (c *cluster) remotes(port, lost int) string {
 
 var insertedPort = regexp.MustCompile(`table Logical_Switch_Port insert row "default_([^"]+)"`)
 
-// writtenOnce fails unless the log of the Northbound database has one insertion of each pod's port.
-func (c *cluster) writtenOnce(pods []string) {
+// writtenOnce fails unless a log of the Northbound database has one insertion of each pod's port.
+func (c *cluster) writtenOnce(log string, pods []string) {
 	c.Helper()
-	leader, err := c.Central.NBCluster.Leader()
-	c.must(err)
-	log, err := c.Central.NBCluster.Log(leader)
-	c.must(err)
 	times := map[string]int{}
 	for _, m := range insertedPort.FindAllStringSubmatch(log, -1) {
 		times[m[1]]++

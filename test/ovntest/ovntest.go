@@ -257,6 +257,11 @@ func (c *Central) NBCtl(args ...string) (string, error) {
 	return c.run("ovn-nbctl", append([]string{"--db=" + c.NB, "--timeout=50"}, args...)...)
 }
 
+// NBLog lists the transactions of a Northbound database without a cluster: see Cluster.Log.
+func (c *Central) NBLog() (string, error) {
+	return c.run("ovsdb-tool", "-mm", "show-log", c.path("nb", ".db"))
+}
+
 // SBCtl runs ovn-sbctl on the Southbound database and returns its output without
 // the last newline.
 func (c *Central) SBCtl(args ...string) (string, error) {

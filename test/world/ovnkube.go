@@ -23,12 +23,25 @@ import (
 // OVNKube are the programs for Options.OVNKube, beside Programs. Install expects them.
 func OVNKube() []string { return []string{"ovnkube", "ovn-k8s-cni-shim"} }
 
-// OVNKubePidfile is the pidfile of a node's ovnkube.
-const OVNKubePidfile = "/var/run/openvswitch/ovnkube.pid"
+// Pidfiles of a node's ovnkube, and of a master with a process of its own.
+const (
+	OVNKubePidfile = "/var/run/openvswitch/ovnkube.pid"
+	MasterPidfile  = "/var/run/openvswitch/ovnkube-master.pid"
+)
+
+// Log files of the same processes.
+const (
+	OVNKubeLog = "/var/log/openvswitch/ovnkube.log"
+	MasterLog  = "/var/log/openvswitch/ovnkube-master.log"
+)
+
+// OVNKubeTokenFile has the token of a node's account, or of the masters'.
+const OVNKubeTokenFile = "/etc/openvswitch/ovnkube.token"
 
 const (
 	ovnkubeNamespace = "ovn-kubernetes"
-	ovnkubeTokenFile = "/etc/openvswitch/ovnkube.token"
+	masterAccount    = "ovnkube-master"
+	masterTokenFile  = "/etc/openvswitch/ovnkube-master.token"
 	// rangesOfNodes are ClusterSubnets with the lengths of nodes' subnets.
 	rangesOfNodes = "10.128.0.0/14/24,fd01::/48/64"
 )
@@ -41,7 +54,57 @@ func (w ovnkube) start(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
+	if err := w.startMasters(ctx); err != nil {
+		return err
+	}
 	return each(w.World, func(n *Node) error { return w.restart(ctx, n) })
+}
+
+// startMasters starts the masters with processes of their own.
+func (w ovnkube) startMasters(ctx context.Context) error {
+	if w.masters == 0 {
+		return nil
+	}
+	token, err := w.Kube.ServiceAccountToken(ctx, ovnkubeNamespace, masterAccount)
+	if err != nil {
+		return err
+	}
+	for _, n := range w.Nodes[:w.masters] {
+		if err := os.WriteFile(n.Path(masterTokenFile), []byte(token), 0o600); err != nil {
+			return err
+		}
+		if err := Masters(w).Restart(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Masters are the masters of a World with processes of their own: see Options.Masters.
+type Masters struct{ *World }
+
+// Restart starts the master of a host, or kills and starts it.
+func (m Masters) Restart(ctx context.Context, n *Node) error {
+	if err := n.Kill(ctx, MasterPidfile); err != nil {
+		return err
+	}
+	return m.Do(ctx, n, "ovnkube", append(m.options(n), daemonOf(MasterPidfile, MasterLog)...)...)
+}
+
+// Check runs the comparison of the master of a host, as CheckOVNKube: of the database.
+func (m Masters) Check(ctx context.Context, n *Node) error { return compare(ctx, n, m.options(n)) }
+
+// options are those of the master of a host.
+func (m Masters) options(n *Node) []string {
+	return append([]string{"-init-master=" + n.Name, "-k8s-api-token-file=" + masterTokenFile}, ovnkube(m).clusterOptions()...)
+}
+
+// bothRoles reports whether ovnkube on a host is the master, too.
+func (w ovnkube) bothRoles(n *Node) bool { return n == w.Master() && w.masters == 0 }
+
+// daemonOf are the options of a process in the background.
+func daemonOf(pidfile, log string) []string {
+	return []string{"-loglevel=4", "-logfile=" + log, "-pidfile=" + pidfile, "--detach"}
 }
 
 // prepare makes the accounts of all nodes, and gives the nodes their credentials.
@@ -62,7 +125,7 @@ func (w ovnkube) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(os.WriteFile(n.Path(caFile), ca, 0o644), os.WriteFile(n.Path(ovnkubeTokenFile), []byte(token), 0o600)); err != nil {
+		if err := errors.Join(os.WriteFile(n.Path(caFile), ca, 0o644), os.WriteFile(n.Path(OVNKubeTokenFile), []byte(token), 0o600)); err != nil {
 			return err
 		}
 	}
@@ -76,10 +139,10 @@ func (w ovnkube) account(ctx context.Context, n *Node) (string, error) {
 		return "", err
 	}
 	account, manifest := "ovnkube-node-"+n.Name, strings.ReplaceAll(string(template), "NODE", n.Name)
-	if n == w.Master() {
+	if w.bothRoles(n) {
 		const inNamespace = "\n  namespace: "
-		manifest = strings.ReplaceAll(manifest, account+inNamespace, "ovnkube-master"+inNamespace) // bindings keep their names
-		account = "ovnkube-master"
+		manifest = strings.ReplaceAll(manifest, account+inNamespace, masterAccount+inNamespace) // bindings keep their names
+		account = masterAccount
 	}
 	if err := w.Kube.Apply(ctx, []byte(manifest)); err != nil {
 		return "", err
@@ -104,23 +167,28 @@ func (w ovnkube) restart(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
-	n.process, n.masterToo = "ovnkube", n == w.Master()
-	return w.Do(ctx, n, "ovnkube", append(w.options(n), "-loglevel=4", "-logfile=/var/log/openvswitch/ovnkube.log", "-pidfile="+OVNKubePidfile, "--detach")...)
+	n.process, n.masterToo = "ovnkube", w.bothRoles(n)
+	return w.Do(ctx, n, "ovnkube", append(w.options(n), daemonOf(OVNKubePidfile, OVNKubeLog)...)...)
 }
 
 // options are the roles of ovnkube on a node, and their options.
 func (w ovnkube) options(n *Node) []string {
 	all := []string{"-init-node=" + n.Name}
-	if n == w.Master() {
+	if w.bothRoles(n) {
 		all = append(all, "-init-master="+n.Name)
 	}
 	return slices.Concat(all, w.common(), n.args)
 }
 
-// common are the options of all roles.
+// common are the options of a node.
 func (w ovnkube) common() []string {
+	return append(w.clusterOptions(), "-k8s-api-token-file="+OVNKubeTokenFile, "-nodeport")
+}
+
+// clusterOptions are the options of all roles on all hosts.
+func (w ovnkube) clusterOptions() []string {
 	return []string{"-cluster-subnets=" + rangesOfNodes, "-k8s-service-cidr=" + ServiceSubnets, "-k8s-apiserver=" + w.api,
-		"-k8s-cacert=" + caFile, "-k8s-api-token-file=" + ovnkubeTokenFile, "-nb-address=" + w.Central.NBTCP, "-sb-address=" + w.Central.SBTCP, "-nodeport"}
+		"-k8s-cacert=" + caFile, "-nb-address=" + w.Central.NBTCP, "-sb-address=" + w.Central.SBTCP}
 }
 
 // CleanNode ends ovnkube on a node, and takes back what its node role did.
@@ -134,7 +202,12 @@ func (w *World) CleanNode(ctx context.Context, n *Node) error {
 // CheckOVNKube runs the comparison of ovnkube on a node: of the host and, on the master, of the database. Its error ends
 // with the differences.
 func (w *World) CheckOVNKube(ctx context.Context, n *Node) error {
-	stdout, _, err := n.Run(ctx, "ovnkube", append([]string{"check"}, ovnkube{w}.options(n)...)...)
+	return compare(ctx, n, ovnkube{w}.options(n))
+}
+
+// compare runs ovnkube check on a node with options.
+func compare(ctx context.Context, n *Node, options []string) error {
+	stdout, _, err := n.Run(ctx, "ovnkube", append([]string{"check"}, options...)...)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", n.Name, err, strings.TrimSpace(stdout))
 	}

@@ -59,6 +59,9 @@ type Options struct {
 	Together bool
 	// OVNKube has ovnkube build the cluster, in place of the other programs. Nodes have subnets after StartKubelets.
 	OVNKube bool
+	// Masters is the number of masters of ovnkube, on the first hosts, each in a process of its own beside that of the node.
+	// Default: the first host has one process with both roles.
+	Masters int
 	// Clustered has every host run a member of the databases' RAFT clusters.
 	Clustered bool
 	// Log receives a line for each step and each command. It may be nil.
@@ -80,6 +83,7 @@ type World struct {
 	ownKube   bool
 	together  bool
 	ovnkube   bool
+	masters   int
 	clustered bool
 	api       string // the API server's URL for hosts
 	log       func(format string, args ...any)
@@ -142,7 +146,7 @@ func KubeOptions() kubetest.Options {
 // documented. It starts none of the project's programs. The caller must Close the
 // World.
 func New(ctx context.Context, o Options) (*World, error) {
-	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together, ovnkube: o.OVNKube, clustered: o.Clustered}
+	w := &World{Kube: o.Kube, dir: o.Dir, ownKube: o.Kube == nil, together: o.Together, ovnkube: o.OVNKube, masters: o.Masters, clustered: o.Clustered}
 	w.log = func(format string, args ...any) {
 		if o.Log != nil {
 			o.Log(fmt.Sprintf(format, args...))
