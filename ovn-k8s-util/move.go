@@ -86,7 +86,10 @@ func (o *move) run(ctx context.Context, stdio cli.IO, d nicbridge.Direction, nam
 	}
 	c := nicbridge.Command{
 		Settings: o.settings(), Names: names, DryRun: o.DryRun, Probe: o.Probe, ConfirmWithin: o.ConfirmWithin,
-		Watch: "watchdog", Out: stdio.Out, Err: stdio.Err,
+		Out: stdio.Out, Err: stdio.Err,
+	}
+	if o.ConfirmWithin > 0 {
+		c.Watch = "watchdog"
 	}
 	if o.Recover {
 		return nicbridge.Recover(ctx, c)

@@ -253,6 +253,18 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	n.unchanged("moves there and back", before)
 }
 
+// A command killed between two steps leaves a host without addresses: the watchdog undoes the move at once, not at the deadline.
+func TestTheWatchdogUndoesTheMoveOfAKilledProcess(t *testing.T) {
+	n := newNode(t)
+	n.script("for i in $(seq 2000); do echo route add 172.16.$((i / 250)).$((i % 250))/32 via 198.18.0.1 dev eth0; done | ip -batch -") // they take time
+	before := n.state()
+	n.script(`nohup ` + bin + `/ovn-k8s-util nics-to-bridge eth0 --confirm-within=1h >/run/move.log 2>&1 &
+		while ip -4 address show dev eth0 | grep -q inet; do :; done
+		kill -9 $!`)
+	n.awaitState(before)
+	has(t, n.script("cat /run/move.log /etc/openvswitch/ovn-k8s-util/watchdog.log"), "ovn-k8s-util: nics-to-bridge of eth0 of an earlier run is undone")
+}
+
 // The watchdog finds Open vSwitch's database down, and retries until the move is undone.
 func TestTheWatchdogTriesUntilItHasUndoneTheMove(t *testing.T) {
 	n := newNode(t)

@@ -62,11 +62,45 @@ func (st store) lock() (unlock func(), err error) {
 		_ = f.Close()
 		return nil, errBusy
 	}
-	if err := st.sweep(); err != nil {
+	dir, err := st.flock(syscall.LOCK_EX)
+	if err != nil {
 		_ = f.Close()
+		return nil, err
+	}
+	unlock = func() { _, _ = dir.Close(), f.Close() }
+	if err := st.sweep(); err != nil {
+		unlock()
 		return nil, fmt.Errorf("removing unfinished journals: %w", err)
 	}
-	return func() { _ = f.Close() }, nil
+	return unlock, nil
+}
+
+// flock locks the directory itself until the file is closed. The holder of lock has it beside its lock: idle waits for its
+// end by it, and so does not make another process fail with errBusy.
+func (st store) flock(how int) (*os.File, error) {
+	dir, err := os.Open(st.dir)
+	if err != nil {
+		return nil, fmt.Errorf("locking the journal: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(dir.Fd()), how)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			_ = dir.Close()
+			return nil, fmt.Errorf("locking the journal: %w", err)
+		}
+	}
+}
+
+// idle waits until the holder of the lock has released it, or has died.
+func (st store) idle() error {
+	dir, err := st.flock(syscall.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	return dir.Close()
 }
 
 // unfinished is the prefix of incomplete journals.
@@ -137,6 +171,9 @@ func (st store) all() ([]journal, error) {
 		}
 		path := filepath.Join(st.dir, e.Name())
 		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Watch and Unconfirmed read without the lock
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading a journal: %w", err)
 		}
@@ -148,6 +185,17 @@ func (st store) all() ([]journal, error) {
 	}
 	slices.SortFunc(all, func(a, b journal) int { return a.Snapshot.Taken.Compare(b.Snapshot.Taken) })
 	return all, nil
+}
+
+// find returns the journal of a bridge, or nil.
+func (st store) find(bridge string) (*journal, error) {
+	all, err := st.all()
+	for _, j := range all {
+		if j.Snapshot.Bridge == bridge {
+			return &j, nil
+		}
+	}
+	return nil, err
 }
 
 // bootID identifies this boot of the machine.

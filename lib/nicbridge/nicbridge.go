@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,9 +57,11 @@ type Command struct {
 	Probe string
 	// ConfirmWithin is the time until the move is undone unless Confirm is called; 0 means never.
 	ConfirmWithin time.Duration
-	// Watch is the program's command that calls Watch for the bridge in its argument. Without it, a caller with
-	// ConfirmWithin calls Watch itself.
+	// Watch is the program's command that calls Watch for the bridge in its argument, in a process of its own. Without
+	// it, a caller with ConfirmWithin calls Watch itself, and a move stays half done if this process is killed.
 	Watch string
+	// Unwatched makes the move also if that process cannot be started, such as in a container.
+	Unwatched bool
 	// Mark are keys for external_ids of a bridge made by the move, to find it again.
 	Mark map[string]string
 	// Out gets the result, Err warnings.
@@ -217,10 +218,8 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	if err := s.store.write(j); err != nil {
 		return err
 	}
-	if s.ConfirmWithin > 0 && s.Watch != "" {
-		if err := s.startWatchdog(snap.Bridge); err != nil {
-			return errors.Join(err, s.store.remove(j))
-		}
+	if err := s.startWatchdog(snap.Bridge); err != nil {
+		return errors.Join(err, s.store.remove(j))
 	}
 	if err := s.change(ctx, j, want); err != nil {
 		return err
@@ -233,13 +232,21 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	return nil
 }
 
-// startWatchdog starts a process that undoes the move unless it is confirmed, even if this process dies.
+// startWatchdog starts a process that undoes the move if this process dies in the middle, or unless it is confirmed.
 func (s *session) startWatchdog(bridge string) error {
-	args := []string{s.Watch, bridge}
-	for _, k := range slices.Sorted(maps.Keys(s.Settings)) {
-		args = append(args, "--"+k+"="+s.Settings[k])
+	if s.Watch == "" {
+		return nil
 	}
-	return daemon.Background(filepath.Join(s.store.dir, "watchdog.log"), args...)
+	args := []string{s.Watch, bridge}
+	if file := s.Settings["config-file"]; file != "" {
+		args = append(args, "--config-file="+file)
+	}
+	err := daemon.Background(filepath.Join(s.store.dir, "watchdog.log"), args...)
+	if err != nil && s.Unwatched {
+		s.warn("if this process is killed during the move, the host has no network until the next start: %v", err)
+		return nil
+	}
+	return err
 }
 
 // change makes the change of a journal, verifies it, and undoes it on failure.

@@ -73,18 +73,13 @@ func Interrupted() (bool, error) {
 // retryInterval is the watchdog's delay between tries.
 const retryInterval = time.Second
 
-// Watch waits until the deadline of the move of a bridge, and undoes it unless it was confirmed. It retries until
-// this succeeds or ctx ends: the operator may have lost access to the host.
+// Watch undoes the move of a bridge if the process that makes it dies in the middle, or unless it is confirmed until its
+// deadline. It retries until this succeeds or ctx ends: the operator may have lost access to the host.
 func Watch(ctx context.Context, c Command, bridge string) error {
-	all, err := store{stateDir()}.all()
-	if err != nil {
+	due, err := undecided(ctx, bridge)
+	if err != nil || due == nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(j journal) bool { return j.Snapshot.Bridge == bridge })
-	if i < 0 || !wait(ctx, time.Until(all[i].Deadline)) {
-		return nil
-	}
-	due := func(j journal) (bool, error) { return j.Snapshot.Taken.Equal(all[i].Snapshot.Taken), nil }
 	for last := ""; ; {
 		err := recoverThose(ctx, c, due)
 		if err == nil {
@@ -98,6 +93,27 @@ func Watch(ctx context.Context, c Command, bridge string) error {
 			return err
 		}
 	}
+}
+
+// undecided waits until the present move of a bridge is complete or has to be undone. It returns a function that selects
+// the journal to recover, nil if there is none.
+func undecided(ctx context.Context, bridge string) (due func(journal) (bool, error), err error) {
+	st := store{stateDir()}
+	watched, err := st.find(bridge)
+	if err != nil || watched == nil {
+		return nil, err
+	}
+	if err := st.idle(); err != nil {
+		return nil, err
+	}
+	left, err := st.find(bridge)
+	if err != nil || left == nil {
+		return nil, err
+	}
+	if left.Phase == unconfirmed && !wait(ctx, time.Until(left.Deadline)) {
+		return nil, nil
+	}
+	return func(j journal) (bool, error) { return j.Snapshot.Taken.Equal(watched.Snapshot.Taken), nil }, nil
 }
 
 // recoverThose is recover in a session of its own.
