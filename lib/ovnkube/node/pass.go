@@ -56,6 +56,9 @@ type pass struct {
 
 // run is one pass.
 func (p *pass) run(ctx context.Context, in input) error {
+	if err := p.unique(ctx, in); err != nil {
+		return err
+	}
 	h := p.host()
 	var err error
 	if h.Config.EncapIP, err = p.configure(ctx, in.node); err != nil {

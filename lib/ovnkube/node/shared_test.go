@@ -168,3 +168,41 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	w.clean("gateway-mode=shared")
 	w.same("a clean-up", before)
 }
+
+// A new host does nothing while another one is its Node, or another Node has its system-id.
+func TestANewHostWithUsedNames(t *testing.T) {
+	w := newNode(t, "n11", "10.128.2.0/23")
+	const apart = "! ovs-vsctl get Open_vSwitch . external_ids | grep ovn-remote= && ! ip link show dev k8s-n11"
+	address := func(ip string) {
+		t.Helper()
+		n := w.node()
+		n.Status.Addresses[0].Address = ip
+		if _, err := w.kube.Client().CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address("198.18.0.77")
+	w.annotate(map[string]string{names.ChassisAnnotation: "other"})
+	w.start()
+	w.says("waiting: Node n11 is the host with system-id other and address 198.18.0.77, and this host with system-id n11 has another address")
+	w.event("TwoHosts", "system-id other")
+	w.script(apart)
+
+	twin := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "twin", Annotations: map[string]string{names.ChassisAnnotation: "n11"}}}
+	if _, err := w.kube.Client().CoreV1().Nodes().Create(w.ctx, twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() error {
+		return w.kube.Client().CoreV1().Nodes().Delete(context.Background(), "twin", metav1.DeleteOptions{})
+	}
+	t.Cleanup(func() { _ = remove() })
+	address(w.IPv4().String())
+	w.says("waiting: Node twin has system-id n11 already, and this host is Node n11")
+	w.event("SameSystemID", "Node twin")
+	w.script(apart)
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	w.complete() // the other host's claim is replaced: this one has the Node's address
+	w.claims(`{"default":{"mode":""}}`)
+}
