@@ -85,6 +85,10 @@ func FabricIPv4() netip.Addr { return underlay.ipv4.Addr() }
 // hosts' gateway.
 func FabricIPv6() netip.Addr { return underlay.ipv6.Addr() }
 
+// FabricBeyond are the addresses of every Fabric on the network of the hosts outside, IPv4 and IPv6: the hosts answer
+// them by their default routes.
+func FabricBeyond() []netip.Addr { return beyond.gateways() }
+
 // Netns is the path of the fabric's network namespace.
 func (f *Fabric) Netns() string { return fmt.Sprintf("/proc/%d/ns/net", f.holder.pid) }
 

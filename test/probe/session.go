@@ -71,7 +71,7 @@ func (p Probe) Open(ctx context.Context) (*Session, error) {
 
 func (s *Session) connect(ctx context.Context) (conn net.Conn, err error) {
 	err = In(s.probe.Netns, func() (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, s.probe.Network, s.probe.Address.String())
+		conn, err = s.probe.dialer().DialContext(ctx, s.probe.Network, s.probe.Address.String())
 		return err
 	})
 	return conn, err
