@@ -13,7 +13,7 @@ ifneq ($(KUBERNETES),)
 export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
 endif
 
-.PHONY: build test check demo demo-down bench loss hostile test-boot test-firewalls test-kernel generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile test-boot test-kills test-firewalls test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -71,6 +71,10 @@ test-boot: prepare
 		go test -count=1 ./test/boot -run 'TestReboots/$(SETUP)' -parallel $(or $(PARALLEL),4) -v -timeout 6h
 	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
 		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
+
+## test-kills: 200 kills of a node of ovnkube at drawn moments of its start (KILLS= for each of nine cases), half an hour; as root
+test-kills: prepare
+	OVNK8S_TEST_NEED=node,cluster OVNK8S_TEST_KILLS=$(or $(KILLS),23) go test -count=1 ./lib/ovnkube/node -run KilledAtAnyMoment -parallel 3 -v -timeout 3h
 
 ## test-firewalls: firewalld, docker, ufw, flushes beside the helper's rules, under load (ROUNDS=, FIREWALL=firewalld); as root
 test-firewalls:

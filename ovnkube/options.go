@@ -19,7 +19,8 @@ type command struct {
 	Daemon daemon.Options `group:"Daemon options"`
 	Log    vlog.Options   `group:"Log options of Open vSwitch's programs"`
 
-	Checking check `command:"check" description:"compare what the roles of the other options keep with what it should be, once, print what differs, and exit 0 or 1; it changes nothing"`
+	Checking check    `command:"check" description:"compare what the roles of the other options keep with what it should be, once, print what differs, and exit 0 or 1; it changes nothing"`
+	Watching watchdog `command:"watchdog" hidden:"yes" description:"undo a move of a NIC whose process is killed"`
 
 	arguments daemon.Arguments
 	values    map[string]string // of the other options
@@ -27,7 +28,7 @@ type command struct {
 
 func newCommand(args daemon.Arguments) *command {
 	c := &command{arguments: args, values: map[string]string{}}
-	c.Checking.command = c
+	c.Checking.command, c.Watching.command = c, c
 	return c
 }
 
@@ -131,4 +132,21 @@ func (c *check) Run(ctx context.Context, io cli.IO) error {
 		err = differs{}
 	}
 	return err
+}
+
+// A watchdog is the command of the background process beside a move of a NIC.
+type watchdog struct {
+	cli.Base
+	command *command
+	Args    struct {
+		Bridge string `positional-arg-name:"BRIDGE" description:"whose move it is"`
+	} `positional-args:"yes" required:"yes"`
+}
+
+// Run implements cli.Runner.
+func (c *watchdog) Run(ctx context.Context, io cli.IO) error {
+	if err := c.command.prepare(); err != nil {
+		return err
+	}
+	return ovnkube.New(ovnkube.Options{Flags: c.command.values, Out: io.Out, Err: io.Err}).Watch(ctx, c.Args.Bridge)
 }

@@ -16,3 +16,8 @@ func (p *Process) Remove(ctx context.Context, node string) error {
 func (p *Process) Clean(ctx context.Context, name string) error {
 	return node.Clean(ctx, node.Options{Name: name, Flags: p.Flags, Log: p.Log})
 }
+
+// Watch guards the move of a NIC to a bridge by the role of a node: node.WatchCommand.
+func (p *Process) Watch(ctx context.Context, bridge string) error {
+	return node.Watch(ctx, p.Flags["config-file"], p.Err, bridge)
+}

@@ -174,7 +174,7 @@ func (c *cleaner) nic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	move := nicbridge.Command{Settings: c.Flags, Out: io.Discard, Err: &lines{write: func(text string) { c.log.Warn(text) }}}
+	move := nicbridge.Command{Settings: c.Flags, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &lines{write: func(text string) { c.log.Warn(text) }}}
 	for _, i := range all {
 		if i.Name != i.Bridge {
 			continue

@@ -22,6 +22,16 @@ const (
 	moveAgain = 10 * time.Minute
 )
 
+// WatchCommand is the command of this program that calls Watch.
+const WatchCommand = "watchdog"
+
+// Watch guards the move of a NIC to a bridge from a process of its own: it undoes a half done move if the role's process
+// is killed, else the host would have no network until the next start.
+func Watch(ctx context.Context, configFile string, err io.Writer, bridge string) error {
+	c := nicbridge.Command{Settings: map[string]string{"config-file": configFile}, Out: io.Discard, Err: err}
+	return nicbridge.Watch(ctx, c, bridge)
+}
+
 // A mover moves NICs to bridges.
 type mover struct {
 	undone error     // why the last move was undone, or failed
@@ -63,7 +73,7 @@ func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
 
 // move is a command of lib/nicbridge with the settings of this role.
 func (p *pass) move() nicbridge.Command {
-	c := nicbridge.Command{Settings: map[string]string{}, Mark: map[string]string{names.MovedBy: names.Ovnkube}, Out: io.Discard, Err: &lines{write: p.warn}}
+	c := nicbridge.Command{Settings: map[string]string{}, Mark: map[string]string{names.MovedBy: names.Ovnkube}, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &lines{write: p.warn}}
 	if file := p.Flags["config-file"]; file != "" {
 		c.Settings["config-file"] = file
 	}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,24 +148,6 @@ func TestTwoHostsWithOneName(t *testing.T) {
 	w.stop()
 	w.start("gateway-mode=shared")
 	w.says("set annotation k8s.ovn.org/node-chassis-id=n7")
-}
-
-// A node killed at any moment of its start is complete after the next one, and everything can be taken back.
-func TestKilledAtAnyMoment(t *testing.T) {
-	w := newNode(t, "n5", "10.128.2.0/23", "fd01:0:0:2::/64")
-	before := sorted(w.state())
-	for range 12 {
-		w.start("gateway-mode=shared")
-		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
-		w.stop()
-	}
-	w.start("gateway-mode=shared")
-	w.complete()
-	m := modesToTest()[1]
-	w.script(m.script)
-	w.stop()
-	w.clean("gateway-mode=shared")
-	w.same("a clean-up", before)
 }
 
 // A new host does nothing while another one is its Node, or another Node has its system-id.

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,9 +42,9 @@ import (
 // shimDir has a program named ovn-k8s-cni-shim.
 var shimDir string
 
-// This test is also the program on the hosts: NAME.test node|clean OPTION=VALUE…
+// This test is also the program on the hosts: NAME.test node|clean|check OPTION=VALUE… and NAME.test watchdog BRIDGE.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "node" || os.Args[1] == "clean") {
+	if len(os.Args) > 1 && slices.Contains([]string{"node", "clean", "check", WatchCommand}, os.Args[1]) {
 		if err := program(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -68,8 +70,11 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// program runs the roles of a node's process, or its clean-up.
+// program runs the roles of a node's process, its clean-up, its comparison, or the guard of a move.
 func program(what string, args []string) error {
+	if what == WatchCommand {
+		return Watch(context.Background(), "", os.Stderr, args[0])
+	}
 	flags := map[string]string{}
 	for _, a := range args {
 		name, value, _ := strings.Cut(a, "=")
@@ -87,7 +92,28 @@ func program(what string, args []string) error {
 	}
 	n := &Node{Options{Name: flags["init-node"], Flags: flags, Log: log.Module, Informers: kube.Share(), Server: server}}
 	r := settings.Runtime{Flags: flags, Resolve: options.Config, Log: log.Module}
+	if what == "check" {
+		return compare(ctx, r, n)
+	}
 	return r.Run(ctx, func() {}, n.Role(), HelperRole(n.Helper()))
+}
+
+// compare prints the differences of a host.
+func compare(ctx context.Context, r settings.Runtime, n *Node) error {
+	sw, err := r.ConnectSwitch(ctx)
+	if err != nil {
+		return err
+	}
+	defer sw.Close()
+	cfg, err := r.Load(ctx, sw)
+	if err != nil {
+		return err
+	}
+	s := settings.Session{Config: cfg, Switch: sw}
+	ofNode, err := n.Differences(ctx, s)
+	ofHelper, failed := n.Helper().Differences(ctx, s)
+	fmt.Println(strings.Join(slices.Concat(ofNode, ofHelper), "\n"))
+	return errors.Join(err, failed)
 }
 
 // server is ready when a file says so.
@@ -154,6 +180,7 @@ type world struct {
 	cut    func() // ends the connection to the API server
 	role   *reaper.Process
 	log    strings.Builder // of former processes
+	loose  *regexp.Regexp  // parts of the state that a test does not compare; nil: none
 }
 
 // newWorld makes a host of this name without Open vSwitch, and no Node.
@@ -205,7 +232,7 @@ func (w *world) connectAPI() {
 
 // args are the arguments of the program.
 func (w *world) args(what string, more ...string) []string {
-	name := map[string]string{"node": "init-node=", "clean": "cleanup-node="}[what] + w.Name
+	name := map[string]string{"node": "init-node=", "check": "init-node=", "clean": "cleanup-node="}[what] + w.Name
 	return append([]string{
 		what, name, "k8s-apiserver=" + w.api, "k8s-token=" + w.kube.Token, "k8s-cacert=" + w.kube.CAFile, "cluster-subnets=" + ranges,
 		"k8s-service-cidr=" + services, "nb-address=tcp:198.18.0.99:6641", "sb-address=tcp:198.18.0.99:6642",
@@ -361,11 +388,15 @@ func (w *world) complete() {
 // state is the part of the host's state that the role changes.
 func (w *world) state() string {
 	w.t.Helper()
-	return w.script(`for i in $(seq 600); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
+	text := w.script(`for i in $(seq 600); do ip -6 -o address show tentative | grep -q . || break; sleep 0.05; done
 		for d in $(ls /sys/class/net | grep -v "ovs-$OVNK8S_TEST_DATAPATH\|br-int"); do ip -o address show dev $d; done | sed 's/^[0-9]*: //; s/[0-9]*sec/TIME/g'
 		{ ip route show table all; ip -6 route show table all; } | grep -v -e ' br-int ' -e ^anycast | sort; ip rule; ip -6 rule; { ` + host.RulesScript + `; } | grep -v -e ^# -e "^:[A-Z]* " -e "^[*]" -e COMMIT | sed "s/# handle.*//"
 		ovs-vsctl -f csv --columns=name,external_ids,type,options,mac list Interface | grep -v ^br-int | sort; ovs-vsctl -f csv --columns=name,external_ids,other_config list Bridge | grep -v ^br-int | sort
 		ovs-vsctl get Open_vSwitch . external_ids; find /etc/cni /opt/cni /var/run/ovn-kubernetes -type f -printf '%p %m\n' 2>/dev/null | sort; cat /etc/cni/net.d/* 2>/dev/null || true`)
+	if w.loose != nil {
+		text = w.loose.ReplaceAllString(text, "")
+	}
+	return text
 }
 
 // becomes waits until the host's state is as before.
