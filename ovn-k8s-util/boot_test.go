@@ -107,8 +107,10 @@ func TestConfirmWithinHoldsFromAService(t *testing.T) {
 	m.await("ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null || ip route", "default via "+host.FabricIPv4().String()+" dev eth0")
 	m.reaches(host.FabricIPv4())
 	m.await("systemctl list-units --all --plain --no-legend 'ovn-k8s-util-watchdog-*' | wc -l", "0")
-	// confirmed, it stays
-	m.script("systemd-run --wait --pipe --quiet ovn-k8s-util nics-to-bridge eth0 --confirm-within=3s; ovn-k8s-util confirm")
+	// confirmed, two of one command stay
+	m.script("ip link add eth9 type veth peer name peer9 && ip link set peer9 up && ip link set eth9 up && ip address add 192.0.2.9/24 dev eth9")
+	out = m.script("systemd-run --wait --pipe --quiet ovn-k8s-util nics-to-bridge eth0 eth9 --confirm-within=6s && ovn-k8s-util confirm")
+	has(t, out, "breth0 has what eth0 had", "breth9 has what eth9 had", "nics-to-bridge of eth9 is confirmed")
 	m.await("systemctl list-units --all --plain --no-legend 'ovn-k8s-util-watchdog-*' | wc -l", "0")
 	has(t, m.script("ip route"), "default via "+host.FabricIPv4().String()+" dev breth0")
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Background starts this program again with other arguments, in a session of its own without a terminal, so that it
@@ -42,9 +43,9 @@ func underSystemd() bool {
 }
 
 // transient starts a command as a transient unit of systemd. The unit has no default dependencies: early at boot it
-// would wait for units that may wait for the caller.
+// would wait for units that may wait for the caller. Its name is unique: a process may start several.
 func transient(logFile string, command []string) error {
-	args := []string{"--quiet", "--collect", fmt.Sprintf("--unit=%s-%s-%d", filepath.Base(command[0]), command[1], os.Getpid()),
+	args := []string{"--quiet", "--collect", fmt.Sprintf("--unit=%s-%s-%d-%d", filepath.Base(command[0]), command[1], os.Getpid(), time.Now().UnixNano()),
 		"--property=Type=exec", "--property=DefaultDependencies=no", "--property=WorkingDirectory=/",
 		"--property=StandardOutput=append:" + logFile, "--property=StandardError=append:" + logFile}
 	for _, v := range os.Environ() {
@@ -74,5 +75,6 @@ func detached(logFile string, command []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return cmd.Process.Release()
+	go func() { _ = cmd.Wait() }() // or its process stays defunct, if this one lives longer
+	return nil
 }
