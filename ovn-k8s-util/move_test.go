@@ -38,6 +38,7 @@ func TestCheck64_AddressesAndRoutesMove(t *testing.T) {
 	}
 }
 
+// AC-105 of ovnkube: a NIC that does not exist is an error, and the others are moved.
 func TestCheck65_OthersAreMovedWithoutTheMissingOne(t *testing.T) {
 	n := newNode(t)
 	r := n.run("nics-to-bridge eth7 eth0 eth8")
@@ -105,6 +106,7 @@ func TestCheck67_ASecondRunChangesNothing(t *testing.T) {
 	n.unchanged("a second run back", before)
 }
 
+// AC-108 of ovnkube: a command without a NIC is an error, and so are others.
 func TestBadInputChangesNothing(t *testing.T) {
 	n := newNode(t)
 	n.script(`set -e
@@ -345,7 +347,22 @@ func TestKilledAtAnyTime(t *testing.T) {
 	t.Logf("%d of 30 were undone", undone)
 }
 
-// H16: patch ports of a gateway helper that ran before gateway-init do not keep a bridge.
+// AC-107 of ovnkube: the defaults of Open vSwitch's service stay as they are, here without a final newline. They need no option, because
+// no port is transient: see TestPrintedConfigurationsBoot. The command runs by the name of former releases.
+func TestCheck107_DefaultsOfOpenVSwitchStay(t *testing.T) {
+	const defaults = "for f in /etc/default/openvswitch-switch /etc/default/openvswitch /etc/sysconfig/openvswitch; do"
+	n := newNode(t)
+	n.script("mkdir -p /etc/sysconfig; " + defaults + ` printf 'OPTIONS="--log"' >$f; done; ln -s ` + bin + "/ovn-k8s-util /usr/local/bin/ovn-kube-util")
+	before := n.state()
+	n.script("ovn-kube-util nics-to-bridge eth0; ovn-kube-util bridges-to-nic breth0")
+	n.unchanged("a round trip", before)
+	if got := n.script(defaults + " cat $f; echo; done"); got != strings.TrimSpace(strings.Repeat("OPTIONS=\"--log\"\n", 3)) {
+		t.Errorf("the defaults are\n%s", got)
+	}
+}
+
+// AC-106 of ovnkube, H16: after bridges-to-nic the host is as it was at the start, without the bridge. Patch ports of a gateway helper
+// that ran before gateway-init go with it, also those on br-int.
 func TestPatchPortsOfAHelperGoWithTheBridge(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
