@@ -107,6 +107,32 @@ func TestCheck36_FirstPods(t *testing.T) {
 	}
 }
 
+// AC-53: a pod gets a port with our keys, and an annotation of three strings with an address of its node's subnet.
+func TestCheck53_PodToPort(t *testing.T) {
+	n := newNetwork(t)
+	n.start("10.0.0.0/16/24", false)
+	n.node("a", nil)
+	subnet := netip.MustParsePrefix(n.awaitSubnet("a", ""))
+	n.pod("one", "a", nil)
+	n.awaitPod("one")
+	var got map[string]string
+	must(t, json.Unmarshal([]byte(n.annotation("one")), &got))
+	ip, err := netip.ParsePrefix(got["ip_address"])
+	if err != nil || ip.Masked() != subnet || len(got) != 3 || got["mac_address"] == "" || got["gateway_ip"] != subnet.Addr().Next().String() {
+		t.Errorf("subnet %v, annotation %v, %v", subnet, got, err)
+	}
+	port := n.find("Logical_Switch_Port", "_uuid", "name=default_one")
+	if ports := n.find("Logical_Switch", "ports", "name=a"); !strings.Contains(ports, port) {
+		t.Errorf("port %s is not on the node's switch: %s", port, ports)
+	}
+	keys := n.find("Logical_Switch_Port", "external_ids", "name=default_one")
+	for _, want := range []string{"namespace=default", "pod=true", "ovn-k8s-owner=pod/default/one", "ovn-k8s-id=default_one"} {
+		if !strings.Contains(keys, want) {
+			t.Errorf("no %s in %s", want, keys)
+		}
+	}
+}
+
 // AC-54: a pod in the host's network has no port and no annotation, and policies do not select its address.
 func TestCheck54_HostNetwork(t *testing.T) {
 	const address = "192.0.2.54"
