@@ -30,7 +30,7 @@ func TestTheDatapathIsTheOneOfTheSetting(t *testing.T) {
 	}
 }
 
-// A policy for a port of one protocol does not allow another protocol.
+// AC-87: a policy for a port of one protocol, SCTP as well, does not allow another protocol.
 func TestPoliciesByProtocol(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion2", "near": "minion2", "far": "minion1"})
 	t.Cleanup(func() { dropPolicies(t, "default") })

@@ -283,8 +283,8 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 	try(t, inside(all, surround(t)))
 }
 
-// A pod gets no answer with a forged source MAC or address, and gets one with its
-// own again.
+// AC-68: a pod gets no answer with a forged source MAC or address, and gets one with
+// its own again.
 func TestAPodCannotImpersonate(t *testing.T) {
 	p := pods(t, map[string]string{"thief": "minion1", "victim": "minion1", "server": "minion2"})
 	thief, victim, server := p["thief"], p["victim"], p["server"]

@@ -376,7 +376,8 @@ func control(command string, args ...string) (string, error) {
 	return answer.Result, nil
 }
 
-// TestPolicies applies the policies of each case and sends its packets.
+// TestPolicies applies the policies of each case and sends its packets. Cases with the
+// number of a check name it.
 func TestPolicies(t *testing.T) {
 	y := newYard(t)
 	var cases []policyCase

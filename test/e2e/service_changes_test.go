@@ -191,7 +191,7 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 	}
 }
 
-// UDP clients, each on one socket: clients of a remaining endpoint lose nothing
+// AC-81: UDP clients, each on one socket: clients of a remaining endpoint lose nothing
 // while others are added and removed, and clients of a removed endpoint soon get
 // another one. The removed endpoint still runs and would answer.
 func TestEndpointChurnUnderUDP(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 const hostPort = 9090
 
 // TestServiceMatrix tests every kind of client, backend and frontend, by
-// world.Networks, in both families.
+// world.Networks, in both families. AC-77: its Services have the type LoadBalancer, and
+// NodePorts. AC-75: external IPs lead through the gateway.
 func TestServiceMatrix(t *testing.T) {
 	where := map[string]string{"near": "minion1", "far": "minion2", "web": "minion1", "hostweb": "minion1"}
 	p := pods(t, where, func(pod *corev1.Pod) {

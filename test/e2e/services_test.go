@@ -91,6 +91,8 @@ func hosts() (out []world.Endpoint) {
 	return out
 }
 
+// AC-70: TCP and UDP of one port reach the endpoints of a ClusterIP. AC-80: so does a pod
+// that is an endpoint itself.
 func TestClusterIPs(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "client": "minion1", "far": "master"})
 	s := service(t, "web", nil)

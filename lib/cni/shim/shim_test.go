@@ -118,7 +118,7 @@ func TestWaitingForTheServer(t *testing.T) {
 	}
 }
 
-// Without a server, each command ends with its own failure.
+// AC-59: without a server, STATUS fails. Each other command ends with its own failure.
 func TestWithoutAServer(t *testing.T) {
 	for _, test := range []struct {
 		command string
