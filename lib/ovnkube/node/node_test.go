@@ -42,7 +42,9 @@ func modesToTest() []mode {
 	}
 }
 
-// TestCheck32_34_37_38_47_49_50_Modes starts a node before everything that it needs, restarts it, and cleans up.
+// AC-32: a node that starts before everything that it needs completes without a restart. AC-34, AC-37, AC-47, AC-49: the host has
+// its management port and the gateway of its mode. AC-38: a restart changes nothing. AC-50: a clean-up gives the host back. AC-59:
+// the CNI configuration comes last, when the CNI server is ready.
 func TestCheck32_34_37_38_47_49_50_Modes(t *testing.T) {
 	for _, m := range modesToTest() {
 		t.Run(m.name, func(t *testing.T) {
