@@ -8,6 +8,7 @@ import (
 
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flowsync"
+	"ovn-k8s/lib/gateway/localend"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/settings"
 )
@@ -42,6 +43,9 @@ func (h *Helper) Differences(ctx context.Context, s settings.Session) ([]string,
 	changes, err := flowDifferences(ctx, e, v)
 	lines = append(lines, changes...)
 	problem(err)
+	changes, err = hostDifferences(ctx, e, v)
+	lines = append(lines, changes...)
+	problem(err)
 	if !v.synced {
 		return lines, nil // rules stay as they are
 	}
@@ -54,6 +58,40 @@ func (h *Helper) Differences(ctx context.Context, s settings.Session) ([]string,
 		}
 	}
 	return lines, nil
+}
+
+// hostDifferences compares the host's end of a local gateway, the forwarding of IP packets, and the routes to ServiceCIDRs.
+func hostDifferences(ctx context.Context, e *engine, v view) (lines []string, err error) {
+	links, err := localend.Links(e.ports.local.ExternalIDs, e.config)
+	if err != nil {
+		return nil, err
+	}
+	end, err := e.local.Plan(ctx, links)
+	if err != nil {
+		return nil, err
+	}
+	forwarding, err := localend.PlanForwarding(v.host.Pods, links)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := planRoutes(e, v)
+	for _, l := range slices.Concat(end, forwarding, routes) {
+		lines = append(lines, "~ "+l)
+	}
+	return lines, err
+}
+
+// planRoutes lists the changes of routes to ServiceCIDRs.
+func planRoutes(e *engine, v view) (lines []string, err error) {
+	want, known := routesOf(e.config, v)
+	if !known {
+		return nil, nil
+	}
+	changes, err := link.PlanRoutes(want)
+	for _, c := range changes {
+		lines = append(lines, c.String())
+	}
+	return lines, err
 }
 
 // flowDifferences compares the flows of a shared bridge.

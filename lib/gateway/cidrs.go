@@ -5,20 +5,21 @@ import (
 	"net/netip"
 	"slices"
 
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 )
 
-// syncRoutes creates routes to ServiceCIDRs by the management port, except those
-// in the settings: minion-init creates these.
-func (e *engine) syncRoutes(v view) error {
+// routesOf are those to ServiceCIDRs by the management port, except those in the settings: minion-init creates these. They
+// are not known yet without the ServiceCIDRs, or without a management port to route by.
+func routesOf(c config.Config, v view) (want link.Routes, known bool) {
 	if v.cidrs == nil || v.host.Management == "" || len(v.host.Pods) == 0 {
-		return nil // not known yet, or no management port to route by
+		return want, false
 	}
-	want := link.Routes{Interface: v.host.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric}
+	want = link.Routes{Interface: v.host.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric}
 	for _, to := range v.cidrs {
-		there := slices.Concat(e.config.ServiceCIDRs, e.config.ClusterSubnets, e.config.JoinSubnets, v.host.Pods)
+		there := slices.Concat(c.ServiceCIDRs, c.ClusterSubnets, c.JoinSubnets, v.host.Pods)
 		if slices.ContainsFunc(there, to.Overlaps) || slices.ContainsFunc(v.host.Addrs, to.Contains) {
 			continue // there is a route, or there must not be one
 		}
@@ -26,6 +27,15 @@ func (e *engine) syncRoutes(v view) error {
 		if i >= 0 {
 			want.Routes = append(want.Routes, link.Route{To: to, Via: topology.PodGateways(v.host.Pods[i : i+1])[0]})
 		}
+	}
+	return want, true
+}
+
+// syncRoutes creates the routes to ServiceCIDRs.
+func (e *engine) syncRoutes(v view) error {
+	want, known := routesOf(e.config, v)
+	if !known {
+		return nil
 	}
 	changes, err := link.EnsureRoutes(want)
 	for _, c := range changes {

@@ -263,8 +263,8 @@ type Routes struct {
 	Routes           []Route
 }
 
-// EnsureRoutes replaces the routes by those in r, and returns the changes. Without the interface it does nothing.
-func EnsureRoutes(r Routes) ([]Change, error) {
+// PlanRoutes lists the changes of EnsureRoutes.
+func PlanRoutes(r Routes) ([]Change, error) {
 	if there, err := Exists(r.Interface); !there || err != nil {
 		return nil, err
 	}
@@ -273,10 +273,15 @@ func EnsureRoutes(r Routes) ([]Change, error) {
 		return nil, err
 	}
 	missing, err := r.plan()
+	return append(stale, missing...), err
+}
+
+// EnsureRoutes replaces the routes by those in r, and returns the changes. Without the interface it does nothing.
+func EnsureRoutes(r Routes) ([]Change, error) {
+	all, err := PlanRoutes(r)
 	if err != nil {
 		return nil, err
 	}
-	all := append(stale, missing...)
 	return all, apply(all)
 }
 

@@ -1,77 +1,191 @@
 package ovnkube
 
 import (
+	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/config"
+	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
+	"ovn-k8s/test/poll"
 	"ovn-k8s/test/world"
 )
 
-// A damage is done by hand while ovnkube does not run: it would repair most kinds.
-type damage struct {
-	node    string
-	command []string
-	says    string // in a line of ovnkube check on the node
+// repairWithin bounds the time in which running processes repair a damage.
+const repairWithin = 30 * time.Second
+
+// A checker damages a cluster with a gateway on each host, a pod and a Service.
+type checker struct {
+	*cluster
+	node    *world.Node // with the pod
+	service world.Service
 }
 
-// ovnkube check finds nothing in a cluster with pods, a Service and gateways, names each kind of damage, and finds nothing again
-// after ovnkube has repaired it all.
+// A setup is a cluster to check.
+type setup struct {
+	firewall     string            // the setting of all hosts
+	modes        map[string]string // of gateways, by node
+	apart        bool              // the master's roles are two processes
+	kindsOfHosts map[string]kind   // damages of hosts, by node
+}
+
+// ovnkube check finds nothing in a complete cluster, and names each damage, whoever did it. It changes nothing. Running
+// processes repair the damage within 30 s.
 func TestCheckNamesDamage(t *testing.T) {
-	c := newCluster(t, world.Options{Minions: 1})
+	for name, s := range map[string]setup{
+		"nftables": {
+			firewall: config.NFTables, modes: map[string]string{"master": world.Local, "minion1": world.Shared},
+			kindsOfHosts: map[string]kind{"master": localGateway, "minion1": sharedGateway},
+		},
+		"iptables, roles apart": {
+			firewall: config.IPTables, modes: map[string]string{"master": world.Local, "minion1": world.Shared}, apart: true,
+			kindsOfHosts: map[string]kind{"master": localGateway, "minion1": rules},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s.firewall == config.IPTables {
+				host.NeedIPTables(t)
+			}
+			t.Setenv("OVNK8S_FIREWALL", s.firewall)
+			c := newChecker(t, s)
+			for node, kindOf := range s.kindsOfHosts {
+				for _, d := range kindOf(c, c.Node(node)) {
+					c.try(d)
+				}
+			}
+		})
+	}
+}
+
+// newChecker makes the cluster of a setup.
+func newChecker(t *testing.T, s setup) *checker {
+	t.Helper()
+	c := &checker{cluster: newCluster(t, world.Options{Minions: 1})}
 	c.run()
-	node := c.Node("minion1")
-	for mode, n := range map[string]*world.Node{world.Local: c.Master(), world.Shared: node} {
-		_, err := c.AddGateway(c.ctx, n, mode)
+	c.node = c.Node("minion1")
+	_, err := c.Kube.CreatePod(c.ctx, "default", "web", c.node.Name, func(p *corev1.Pod) { p.Labels = map[string]string{world.AppLabel: "web"} })
+	c.must(err)
+	backend := c.await("web")
+	for name, mode := range s.modes {
+		_, err := c.AddGateway(c.ctx, c.Node(name), mode)
 		c.must(err)
 	}
-	_, err := c.Kube.CreatePod(c.ctx, "default", "web", node.Name, func(p *corev1.Pod) { p.Labels = map[string]string{world.AppLabel: "web"} })
-	c.must(err)
-	c.await("web")
-	_, err = c.CreateService(c.ctx, "web", kubelet.DefaultPort, 1, nil)
-	c.must(err)
-	clean := func(when string) {
-		t.Helper()
-		for _, n := range c.Nodes {
-			c.eventually(when, func() error { return c.CheckOVNKube(c.ctx, n) })
-		}
+	if s.apart {
+		c.must(world.RestartApart(c.ctx, c.World, c.Master()))
 	}
-	clean("at first")
+	c.service, err = c.CreateService(c.ctx, "web", kubelet.DefaultPort, 1, nil)
+	c.must(err)
+	c.service.Backends = []world.Endpoint{backend}
+	c.must(c.AwaitServices(c.ctx, []world.Service{c.service}))
+	c.must(c.Kube.Apply(c.ctx, []byte(ingressOfWeb)))
+	c.repaired("at first")
+	return c
+}
+
+const ingressOfWeb = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: default}
+spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 8080}]}]}
+`
+
+// Without ovnkube on its host, check names that, and all damages at once. A start repairs them.
+func TestCheckWithoutOVNKube(t *testing.T) {
+	c := newChecker(t, setup{modes: map[string]string{"master": world.Local, "minion1": world.Shared}})
 	for _, n := range c.Nodes {
 		c.must(n.Kill(c.ctx, world.OVNKubePidfile))
 		if lines := c.found(n); len(lines) != 1 || lines[0] != "! nothing serves CNI requests of this host: start ovnkube" {
 			t.Errorf("%s without ovnkube: %q", n.Name, lines)
 		}
 	}
-	for _, d := range c.damages(node) {
-		_, _, err := c.Node(d.node).Run(c.ctx, d.command[0], d.command[1:]...)
-		c.must(err)
-		if lines := c.found(c.Node(d.node)); !strings.Contains(strings.Join(lines, "\n"), d.says) {
-			t.Errorf("%q on %s: no line with %q in %q", d.command, d.node, d.says, lines)
-		}
+	all := together(c)
+	for _, d := range all {
+		d.do(c)
 	}
-	c.removeAnnotations(node)
-	lines := strings.Join(c.found(c.Master()), "\n")
-	for _, want := range []string{"~ Node minion1 annotation k8s.ovn.org/node-subnets → ", "~ Node minion1 annotation ovn_host_subnet → ", "~ Pod default/web annotation: "} {
-		if !strings.Contains(lines, want) {
-			t.Errorf("no %q in %s", want, lines)
+	for _, n := range c.Nodes {
+		lines := strings.Join(c.found(n), "\n")
+		for _, d := range all {
+			if d.host == n.Name && !strings.Contains(lines, d.says) {
+				t.Errorf("%s on %s: no %q in\n%s", d.what, n.Name, d.says, lines)
+			}
 		}
 	}
 	for _, n := range c.Nodes {
 		c.must(c.RestartOVNKube(c.ctx, n, n.Arguments()...))
 	}
-	clean("repaired")
+	for _, n := range c.Nodes {
+		c.eventually("repaired", func() error { return c.CheckOVNKube(c.ctx, n) })
+	}
 }
 
+// try does a damage while the processes are frozen: they would repair it at once. Then it lets them repair it.
+func (c *checker) try(d damage) {
+	c.Helper()
+	c.signal("STOP")
+	d.do(c)
+	before := c.state(d.host)
+	lines := c.found(c.Node(d.host))
+	if diff := difference(before, c.state(d.host)); diff != "" {
+		c.Errorf("%s: the check changed (-before +after)\n%s", d.what, diff)
+	}
+	c.signal("CONT")
+	if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, d.says) }) {
+		c.Errorf("%s on %s: no %q in\n%s", d.what, d.host, d.says, strings.Join(lines, "\n"))
+	}
+	c.repaired(d.what)
+}
+
+// repaired waits until no host has a difference.
+func (c *checker) repaired(what string) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, limit.Of(repairWithin))
+	defer cancel()
+	for _, n := range c.Nodes {
+		if err := poll.Until(ctx, func() error { return c.CheckOVNKube(c.ctx, n) }); err != nil {
+			c.Fatalf("%s is not repaired within %v: %v", what, repairWithin, err)
+		}
+	}
+}
+
+// signal sends a signal to all processes of ovnkube.
+func (c *checker) signal(name string) {
+	c.Helper()
+	for _, n := range c.Nodes {
+		_, err := n.Script(c.ctx, `for p in /var/run/openvswitch/ovnkube*.pid; do kill -"$1" "$(cat "$p")"; done`, name)
+		c.must(err)
+	}
+}
+
+// state is what a check on a host could change: the database, the host, and annotations.
+func (c *checker) state(host string) (lines []string) {
+	c.Helper()
+	for _, row := range c.rows() {
+		lines = append(lines, upColumn.ReplaceAllString(row, ""))
+	}
+	lines = append(lines, c.snapshot(c.Node(host))...)
+	api := c.Kube.Client().CoreV1()
+	node, err := api.Nodes().Get(c.ctx, host, metav1.GetOptions{})
+	c.must(err)
+	pod, err := api.Pods("default").Get(c.ctx, "web", metav1.GetOptions{})
+	c.must(err)
+	return append(lines, fmt.Sprint(node.Annotations), fmt.Sprint(pod.Annotations))
+}
+
+// upColumn is that of logical ports: ovn-northd writes it after a damage.
+var upColumn = regexp.MustCompile(`,(true|false)$`)
+
 // found are the lines of ovnkube check on a node.
-func (c *cluster) found(n *world.Node) []string {
+func (c *checker) found(n *world.Node) []string {
 	c.Helper()
 	err := c.CheckOVNKube(c.ctx, n)
 	if err == nil {
@@ -86,30 +200,15 @@ func (c *cluster) found(n *world.Node) []string {
 	return lines
 }
 
-// removeAnnotations removes those of a Node and of its pod.
-func (c *cluster) removeAnnotations(n *world.Node) {
+// removeAnnotation removes an annotation of a Node, or of a pod.
+func (c *checker) removeAnnotation(kind, name, annotation string) {
 	c.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null,%q:null,"ovn":null}}}`, names.SubnetsAnnotation, names.HostSubnetAnnotation)
-	_, err := c.Kube.Client().CoreV1().Nodes().Patch(c.ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	c.must(err)
-	_, err = c.Kube.Client().CoreV1().Pods("default").Patch(c.ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{})
-	c.must(err)
-}
-
-// damages are those of the database and of a host with a shared gateway.
-func (c *cluster) damages(n *world.Node) []damage {
-	master, db := c.Master().Name, "--db="+c.Central.NB
-	port := names.ManagementPort(n.Name)
-	return []damage{
-		{master, []string{"ovn-nbctl", db, "lsp-del", "default_web"}, "+ Logical_Switch_Port"},
-		{master, []string{"ovn-nbctl", db, "clear", "Logical_Router", "GR_" + n.Name, "load_balancer_group"}, "~ Logical_Router GR_" + n.Name},
-		{master, []string{"ovn-nbctl", db, "--all", "destroy", "Load_Balancer"}, "+ Load_Balancer"},
-		{master, []string{"ovn-nbctl", db, "remove", "Logical_Router", "ovn_cluster_router", "external_ids", names.ChassisPrefix + n.Name}, "+ node " + n.Name + ": system-id"},
-		{n.Name, []string{"ovs-vsctl", "set", "Open_vSwitch", ".", "external_ids:hostname=other"}, "~ set external_ids:hostname=" + n.Name},
-		{n.Name, []string{"ip", "address", "flush", "dev", port}, port},
-		{n.Name, []string{"nft", "flush", "ruleset"}, "~ nftables, IPv4: add "},
-		{n.Name, []string{"rm", "/etc/cni/net.d/10-ovn-kubernetes.conflist"}, "10-ovn-kubernetes.conflist"},
-		{n.Name, []string{"ovs-vsctl", "del-port", "br-int", port}, port},
-		{n.Name, []string{"ovs-ofctl", "del-flows", "breth0"}, "~ bridge breth0: "}, // the host has no network any more
+	patch, api := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotation), c.Kube.Client().CoreV1()
+	var err error
+	if kind == "Node" {
+		_, err = api.Nodes().Patch(c.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = api.Pods("default").Patch(c.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
+	c.must(err)
 }

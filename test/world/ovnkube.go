@@ -167,9 +167,26 @@ func (w ovnkube) restart(ctx context.Context, n *Node) error {
 	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
 		return err
 	}
-	n.process, n.masterToo = "ovnkube", w.bothRoles(n)
+	n.process, n.masterToo = "ovnkube", w.bothRoles(n) || slices.ContainsFunc(n.args, isMaster)
 	return w.Do(ctx, n, "ovnkube", append(w.options(n), daemonOf(OVNKubePidfile, OVNKubeLog)...)...)
 }
+
+// RestartApart is RestartOVNKube for the master with a process for each role, and the args of the last one.
+func RestartApart(ctx context.Context, w *World, n *Node) error {
+	if err := n.Kill(ctx, OVNKubePidfile); err != nil {
+		return err
+	}
+	all := ovnkube{w}.options(n)
+	n.masterToo = false // its process of the gateway helper
+	master := append(slices.DeleteFunc(slices.Clone(all), isNode), daemonOf(MasterPidfile, MasterLog)...)
+	if err := w.Do(ctx, n, "ovnkube", master...); err != nil {
+		return err
+	}
+	return w.Do(ctx, n, "ovnkube", append(slices.DeleteFunc(all, isMaster), daemonOf(OVNKubePidfile, OVNKubeLog)...)...)
+}
+
+func isMaster(option string) bool { return strings.HasPrefix(option, "-init-master=") }
+func isNode(option string) bool   { return strings.HasPrefix(option, "-init-node=") }
 
 // options are the roles of ovnkube on a node, and their options.
 func (w ovnkube) options(n *Node) []string {

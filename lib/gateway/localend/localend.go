@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -68,13 +69,7 @@ func (n *End) Sync(ctx context.Context, links []localgateway.Link) error {
 				return err
 			}
 		}
-		var want firewall.Rules
-		for _, l := range links {
-			if ipnet.SameFamily(l.Router.Addr(), f.Family()) {
-				want = l
-			}
-		}
-		changes, err := f.Sync(ctx, firewall.Local, want)
+		changes, err := f.Sync(ctx, firewall.Local, rulesOf(links, f))
 		if err != nil {
 			return err
 		}
@@ -85,15 +80,88 @@ func (n *End) Sync(ctx context.Context, links []localgateway.Link) error {
 	return nil
 }
 
-// syncLink reconciles the interface of a local gateway, and the routing to it.
-func (n *End) syncLink(links []localgateway.Link) error {
-	state := link.State{Interface: localgateway.Port, MTU: n.MTU, LooseReversePath: true}
-	var err error
-	if state.MAC, err = net.ParseMAC(ipnet.PodMAC(links[0].Host.Addr())); err != nil {
-		return fmt.Errorf("making a MAC: %w", err)
+// rulesOf are the rules for the link of a packet filter's family, nil without one.
+func rulesOf(links []localgateway.Link, f *firewall.Firewall) (rules firewall.Rules) {
+	for _, l := range links {
+		if ipnet.SameFamily(l.Router.Addr(), f.Family()) {
+			rules = l
+		}
+	}
+	return rules
+}
+
+// Plan lists the changes of Sync.
+func (n *End) Plan(ctx context.Context, links []localgateway.Link) (lines []string, err error) {
+	var changes []link.Change
+	if len(links) > 0 {
+		state, err := n.state(links)
+		if err != nil {
+			return nil, err
+		}
+		if changes, err = link.Plan(state); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range n.Firewalls {
+		more, err := planBypass(links, f)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, more...)
+	}
+	lines = texts(changes)
+	for _, f := range n.Firewalls {
+		more, err := f.Plan(ctx, firewall.Local, rulesOf(links, f))
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range more {
+			lines = append(lines, fmt.Sprintf("%v: %s", f, c))
+		}
+	}
+	return lines, nil
+}
+
+// planBypass lists the changes of the routing to the link of a family. Without any link, none is wanted.
+func planBypass(links []localgateway.Link, f *firewall.Firewall) ([]link.Change, error) {
+	if len(links) == 0 {
+		return link.PlanNoBypass(f.Family(), localgateway.Table)
+	}
+	i := slices.IndexFunc(links, func(l localgateway.Link) bool { return ipnet.SameFamily(l.Router.Addr(), f.Family()) })
+	if i < 0 {
+		return nil, nil
+	}
+	return link.PlanBypass(bypass(links[i]))
+}
+
+func bypass(l localgateway.Link) link.Bypass {
+	return link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table}
+}
+
+func texts(changes []link.Change) (lines []string) {
+	for _, c := range changes {
+		lines = append(lines, c.String())
+	}
+	return lines
+}
+
+// state is that of the interface of a local gateway.
+func (n *End) state(links []localgateway.Link) (s link.State, err error) {
+	s = link.State{Interface: localgateway.Port, MTU: n.MTU, LooseReversePath: true}
+	if s.MAC, err = net.ParseMAC(ipnet.PodMAC(links[0].Host.Addr())); err != nil {
+		return s, fmt.Errorf("making a MAC: %w", err)
 	}
 	for _, l := range links {
-		state.Addresses = append(state.Addresses, l.Host)
+		s.Addresses = append(s.Addresses, l.Host)
+	}
+	return s, nil
+}
+
+// syncLink reconciles the interface of a local gateway, and the routing to it.
+func (n *End) syncLink(links []localgateway.Link) error {
+	state, err := n.state(links)
+	if err != nil {
+		return err
 	}
 	changes, err := link.Plan(state)
 	if err == nil && len(changes) > 0 {
@@ -102,7 +170,7 @@ func (n *End) syncLink(links []localgateway.Link) error {
 	for _, l := range links {
 		if err == nil {
 			var more []link.Change
-			more, err = link.EnsureBypass(link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
+			more, err = link.EnsureBypass(bypass(l))
 			changes = append(changes, more...)
 		}
 	}
@@ -115,18 +183,7 @@ func (n *End) syncLink(links []localgateway.Link) error {
 // EnsureForwarding enables IP forwarding for the families of the subnets of pods on this host, and of links: NodePorts,
 // hostPorts and local gateways need it.
 func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logrus.Entry) error {
-	families := map[bool]netip.Addr{}
-	for _, p := range pods {
-		families[p.Addr().Is6()] = p.Addr()
-	}
-	for _, l := range links {
-		families[l.Host.Addr().Is6()] = l.Host.Addr()
-	}
-	for _, is6 := range []bool{false, true} {
-		family, ok := families[is6]
-		if !ok {
-			continue
-		}
+	for _, family := range families(pods, links) {
 		changes, err := link.EnsureForwarding(family)
 		for _, c := range changes {
 			log.Info(c)
@@ -136,4 +193,33 @@ func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logru
 		}
 	}
 	return nil
+}
+
+// PlanForwarding lists the changes of EnsureForwarding.
+func PlanForwarding(pods []netip.Prefix, links []localgateway.Link) (lines []string, err error) {
+	for _, family := range families(pods, links) {
+		changes, err := link.PlanForwarding(family)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, texts(changes)...)
+	}
+	return lines, nil
+}
+
+// families returns an address of each family of subnets and links, IPv4 first.
+func families(pods []netip.Prefix, links []localgateway.Link) (all []netip.Addr) {
+	found := map[bool]netip.Addr{}
+	for _, p := range pods {
+		found[p.Addr().Is6()] = p.Addr()
+	}
+	for _, l := range links {
+		found[l.Host.Addr().Is6()] = l.Host.Addr()
+	}
+	for _, is6 := range []bool{false, true} {
+		if family, ok := found[is6]; ok {
+			all = append(all, family)
+		}
+	}
+	return all
 }
