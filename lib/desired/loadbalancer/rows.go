@@ -62,6 +62,16 @@ func (l *Balancers) Rows() []nb.Row {
 // vips are the frontends of one load balancer, and their backends.
 type vips map[string]string
 
+// served reports whether any frontend has backends.
+func (v vips) served() bool {
+	for _, backends := range v {
+		if backends != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // A set is the load balancers of one protocol.
 type set struct {
 	plain       vips
@@ -108,7 +118,19 @@ func (l *Balancers) balancers(protocol corev1.Protocol) []nb.Row {
 	if len(s.refused) > 0 {
 		rows = append(rows, l.balancer(name+refusedSuffix, protocol, names.GatewayLoadBalancerGroup, s.refused))
 	}
-	return l.silent(l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol))))
+	return refusing(l.silent(l.selectBy(l.at.Selection, slices.Concat(rows, l.nearRows(protocol), l.gatewayRows(protocol)))))
+}
+
+// refusing lets gateways refuse connections to load balancers without backends. Without the option, the refusal would have the
+// address of lb_force_snat_ip, and clients outside would wait until their timeout.
+func refusing(rows []nb.Row) []nb.Row {
+	for _, row := range rows {
+		if lb := row.Model.(*nbdb.LoadBalancer); !vips(lb.Vips).served() {
+			lb.Options = maps.Clone(lb.Options) // rows of both families share them
+			option(row, "skip_snat", "true")
+		}
+	}
+	return rows
 }
 
 // add adds a frontend to its load balancer. Pods reach all endpoints at addresses outside and NodePorts, whatever the

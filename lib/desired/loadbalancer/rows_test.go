@@ -68,7 +68,7 @@ func TestRows(t *testing.T) {
 			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"check 43: no endpoints are refused", nil, nil, map[string]string{
-			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={reject="true", skip_snat="true"} protocol="tcp" vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"dual stack in one row", objects.Dual, []*discoveryv1.EndpointSlice{a, six}, map[string]string{
 			"tcp": `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="10.0.1.3:8080,10.0.2.4:8080", [fd02::a]:80="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
@@ -113,9 +113,9 @@ func TestRows(t *testing.T) {
 			objects.NodePort(s)
 			objects.Sticky(s)
 		}, []*discoveryv1.EndpointSlice{six}, map[string]string{
-			"tcp":       `options={reject="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":       `options={reject="true", skip_snat="true"} protocol="tcp" selection_fields=["ip_src"] vips={172.16.1.10:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/ip6":   `options={reject="true"} protocol="tcp" selection_fields=["eth_src"] vips={[fd02::a]:80="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"tcp/node4": `options={address-family="ipv4", reject="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp/node4": `options={address-family="ipv4", reject="true", skip_snat="true", template="true"} protocol="tcp" selection_fields=["ip_src"] vips={^ovn_k8s_address4_0:30082=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"tcp/node6": `options={address-family="ipv6", reject="true", template="true"} protocol="tcp" selection_fields=["eth_src"] vips={^ovn_k8s_address6_0:30082="[fd00::3]:8080"} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 		{"affinity and external policy Local", func(s *corev1.Service) {
@@ -148,8 +148,8 @@ func TestRows(t *testing.T) {
 			objects.Dual(s)
 			s.Spec.ExternalIPs, s.Spec.ExternalTrafficPolicy = []string{"2001:db8::9"}, corev1.ServiceExternalTrafficPolicyLocal
 		}, nil, map[string]string{
-			"tcp":         `options={reject="true"} protocol="tcp" vips={172.16.1.10:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
-			"tcp/refused": `options={neighbor_responder="none", reject="true"} protocol="tcp" vips={[2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
+			"tcp":         `options={reject="true", skip_snat="true"} protocol="tcp" vips={172.16.1.10:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-switches.load_balancer`,
+			"tcp/refused": `options={neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" vips={[2001:db8::9]:80=""} in=Load_Balancer_Group/ovn-k8s-gateways.load_balancer`,
 		}},
 		{"check 50: load balancer address, that of a proxy not", func(s *corev1.Service) {
 			proxy := corev1.LoadBalancerIPModeProxy
@@ -175,8 +175,8 @@ func TestRows(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8:1::/48", "198.51.100.7/32"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}, {IP: "198.51.100.2"}}
 		}, nil, map[string]string{
-			"tcp":            `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:443="", 172.16.1.10:80="", 198.51.100.1:443="", 198.51.100.1:80="", 198.51.100.2:443="", 198.51.100.2:80="", [2001:db8::9]:443="", [2001:db8::9]:80="", [fd02::a]:443="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
-			"udp":            `options={ct_flush="true", neighbor_responder="none", reject="true"} protocol="udp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:53="", 198.51.100.1:53="", 198.51.100.2:53="", [2001:db8::9]:53="", [fd02::a]:53=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp":            `options={neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:443="", 172.16.1.10:80="", 198.51.100.1:443="", 198.51.100.1:80="", 198.51.100.2:443="", 198.51.100.2:80="", [2001:db8::9]:443="", [2001:db8::9]:80="", [fd02::a]:443="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"udp":            `options={ct_flush="true", neighbor_responder="none", reject="true", skip_snat="true"} protocol="udp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:53="", 198.51.100.1:53="", 198.51.100.2:53="", [2001:db8::9]:53="", [fd02::a]:53=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == {198.51.100.1, 198.51.100.2} && (tcp.dst == {80, 443} || udp.dst == 53)) || (ip6.dst == 2001:db8::9 && (tcp.dst == {80, 443} || udp.dst == 53))" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
 			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == {198.51.100.1, 198.51.100.2} && (tcp.dst == {80, 443} || udp.dst == 53) && ip4.src == {192.0.2.0/24, 198.51.100.7/32}) || (ip6.dst == 2001:db8::9 && (tcp.dst == {80, 443} || udp.dst == 53) && ip6.src == 2001:db8:1::/48)" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
@@ -186,7 +186,7 @@ func TestRows(t *testing.T) {
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
 		}, nil, map[string]string{
-			"tcp": `options={neighbor_responder="none", reject="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"tcp": `options={neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
