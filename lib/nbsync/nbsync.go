@@ -224,17 +224,19 @@ func (s *Sync) ApplyWith(ctx context.Context, want map[nb.Unit][]nb.Row, keys Ke
 }
 
 // Handler returns a handler of cache events. It calls changed with the unit of each of our rows after a change or
-// deletion, or after its removal from a weak reference of another row of ours. Added rows are reported only in
+// deletion, or after its removal from a weak or shared reference of another row of ours. Added rows are reported only in
 // tables with reportAdded: the commands make such rows without all knowledge of the watcher, such as the state of
 // gateways. changed must not block.
 func (s *Sync) Handler(changed func(nb.Unit)) cache.EventHandler {
 	tables := owned.Tables()
 	gone := func(t *owned.Table, before, after model.Model) {
-		for column, of := range t.Weak {
-			lost, _ := changes(owned.Refs(before, column), owned.Refs(after, column))
-			for _, uuid := range lost {
-				if u := s.owner(of, uuid); u != "" {
-					changed(u)
+		for _, columns := range []map[string]string{t.Weak, t.Shared} {
+			for column, of := range columns {
+				lost, _ := changes(owned.Refs(before, column), owned.Refs(after, column))
+				for _, uuid := range lost {
+					if u := s.owner(of, uuid); u != "" {
+						changed(u)
+					}
 				}
 			}
 		}

@@ -153,6 +153,8 @@ func TestOurRowsReturn(t *testing.T) {
 		{"clear port_group " + pg + " acls", "policy/default/open-80"},
 		{"meter-del", "acl-logging"},
 		{"clear logical_switch n0 acls", "node-policy/n0"},
+		{"clear logical_switch n0 acls", "guard"}, // its ACLs are on all switches
+		{"ls-del n0", "guard"},
 		{"clear logical_switch n0 load_balancer_group", "node/n0"},
 		{"remove logical_router ovn_cluster_router external_ids ovn-k8s-cluster-subnets", "cluster"},
 	} {

@@ -32,6 +32,8 @@ type Table struct {
 	// Weak are weak references: columns of Refs that do not keep rows alive, with the table referred to. A row may
 	// be in any number of them, also in those of unowned rows.
 	Weak map[string]string
+	// Shared are columns of Refs with rows that may stay without this reference, with the table referred to.
+	Shared map[string]string
 	// Leaf tables have no references from other rows of ours. Their rows come in thousands.
 	Leaf bool
 	// Independent: rows of units with this table, and no others but ACLs, isolate no pod. They may change in a
@@ -71,6 +73,7 @@ func Tables() map[string]*Table {
 			},
 			Once:      []string{names.NodePrefix, names.ChassisPrefix, names.GatewayPrefix, names.SubnetLengths, names.NumberedBy},
 			Refs:      []string{"ports", "nat", "static_routes", "policies", "load_balancer", "load_balancer_group"},
+			Shared:    map[string]string{"load_balancer": nbdb.LoadBalancerTable},
 			Has:       []string{"load_balancer_group"},
 			HasOf:     nbdb.LoadBalancerGroupTable,
 			Adoptable: routerFits,
@@ -107,6 +110,7 @@ func Tables() map[string]*Table {
 			Columns:   []string{"name"},
 			Keys:      map[string][]string{"external_ids": {names.GatewayIP}, "other_config": {"subnet"}},
 			Refs:      []string{"ports", "load_balancer", "load_balancer_group", "acls"},
+			Shared:    map[string]string{"load_balancer": nbdb.LoadBalancerTable, "acls": nbdb.ACLTable},
 			Has:       []string{"load_balancer_group"},
 			HasOf:     nbdb.LoadBalancerGroupTable,
 			Adoptable: switchFits,
@@ -157,6 +161,7 @@ func Tables() map[string]*Table {
 			Model: &nbdb.LoadBalancerGroup{}, Root: true, Kind: "load balancer group",
 			Columns:   []string{"name"},
 			Refs:      []string{"load_balancer"},
+			Shared:    map[string]string{"load_balancer": nbdb.LoadBalancerTable},
 			Adoptable: sameName,
 		},
 		nbdb.LoadBalancerTable: {
