@@ -49,7 +49,7 @@ func together(c *checker) []damage {
 		script(n, "ip address flush dev "+names.ManagementPort(n.Name), n.Management[0].String()),
 		script(n, "rm /etc/cni/net.d/10-ovn-kubernetes.conflist", "10-ovn-kubernetes.conflist"),
 		script(n, "ovs-vsctl set Open_vSwitch . external_ids:hostname=other", "~ set external_ids:hostname="+n.Name),
-		script(n, "ovs-ofctl del-flows breth0", "~ bridge breth0: "), // the host has no network any more
+		script(n, "ovs-ofctl del-flows breth0 icmp6", "~ bridge breth0: "),
 	}
 }
 

@@ -98,6 +98,7 @@ func TestCheck101_SSL(t *testing.T) {
 		c.filesComeFirst(n)
 	}
 	c.connected(first)
+	c.losesFiles()
 	c.must(c.create(c.ctx, "first-0", "master"))
 	c.must(c.create(c.ctx, "first-1", "minion1"))
 	c.await("first-0")
@@ -181,6 +182,23 @@ func (c *cluster) connected(p pki) {
 			}
 			return err
 		})
+	}
+}
+
+// losesFiles takes the SSL files out of each host's database: ovnkube check names them, and ovnkube writes them again.
+func (c *cluster) losesFiles() {
+	c.Helper()
+	k := &checker{cluster: c}
+	k.repaired("the start")
+	for _, n := range c.Nodes {
+		k.signal("STOP")
+		script(n, "ovs-vsctl del-ssl", "").do(k)
+		lines := strings.Join(k.found(n), "\n")
+		k.signal("CONT")
+		if !strings.Contains(lines, etc+"/ovncontroller-privkey.pem") {
+			c.Errorf("%s without SSL files: %s", n.Name, lines)
+		}
+		k.repaired("the SSL files of " + n.Name)
 	}
 }
 
