@@ -28,6 +28,7 @@ const repairWithin = 30 * time.Second
 type checker struct {
 	*cluster
 	node    *world.Node // with the pod
+	standby bool        // node is a master, too
 	service world.Service
 }
 
@@ -36,6 +37,7 @@ type setup struct {
 	firewall     string            // the setting of all hosts
 	modes        map[string]string // of gateways, by node
 	apart        bool              // the master's roles are two processes
+	standby      bool              // minion1 is a master, too
 	kindsOfHosts map[string]kind   // damages of hosts, by node
 }
 
@@ -50,6 +52,10 @@ func TestCheckNamesDamage(t *testing.T) {
 		"iptables, roles apart": {
 			firewall: config.IPTables, modes: map[string]string{"master": world.Local, "minion1": world.Shared}, apart: true,
 			kindsOfHosts: map[string]kind{"master": localGateway, "minion1": rules},
+		},
+		"two masters, spare gateways": {
+			firewall: config.AnyFirewall, modes: map[string]string{"master": world.Dedicated, "minion1": world.Dedicated}, standby: true,
+			kindsOfHosts: map[string]kind{"master": database},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +76,7 @@ func TestCheckNamesDamage(t *testing.T) {
 // newChecker makes the cluster of a setup.
 func newChecker(t *testing.T, s setup) *checker {
 	t.Helper()
-	c := &checker{cluster: newCluster(t, world.Options{Minions: 1})}
+	c := &checker{cluster: newCluster(t, world.Options{Minions: 1}), standby: s.standby}
 	c.run()
 	c.node = c.Node("minion1")
 	_, err := c.Kube.CreatePod(c.ctx, "default", "web", c.node.Name, func(p *corev1.Pod) { p.Labels = map[string]string{world.AppLabel: "web"} })
@@ -79,6 +85,9 @@ func newChecker(t *testing.T, s setup) *checker {
 	for name, mode := range s.modes {
 		_, err := c.AddGateway(c.ctx, c.Node(name), mode)
 		c.must(err)
+	}
+	if s.standby {
+		c.joinMasters(c.node)
 	}
 	if s.apart {
 		c.must(world.RestartApart(c.ctx, c.World, c.Master()))
@@ -98,6 +107,16 @@ kind: NetworkPolicy
 metadata: {name: web, namespace: default}
 spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 8080}]}]}
 `
+
+// joinMasters makes a node a second master, with the account of the first one.
+func (c *checker) joinMasters(n *world.Node) {
+	c.Helper()
+	token, err := c.Master().Script(c.ctx, "cat /etc/openvswitch/ovnkube.token")
+	c.must(err)
+	_, err = n.Script(c.ctx, `printf %s "$1" > /etc/openvswitch/ovnkube.token`, token)
+	c.must(err)
+	c.must(c.RestartOVNKube(c.ctx, n, append(n.Arguments(), "-init-master="+n.Name)...))
+}
 
 // Without ovnkube on its host, check names that, and all damages at once. A start repairs them.
 func TestCheckWithoutOVNKube(t *testing.T) {
@@ -135,6 +154,11 @@ func (c *checker) try(d damage) {
 	d.do(c)
 	before := c.state(d.host)
 	lines := c.found(c.Node(d.host))
+	if d.host == c.Master().Name && c.standby {
+		if other := c.found(c.node); !slices.Equal(other, lines) {
+			c.Errorf("%s: the master finds %q, the one that stands by %q", d.what, lines, other)
+		}
+	}
 	if diff := difference(before, c.state(d.host)); diff != "" {
 		c.Errorf("%s: the check changed (-before +after)\n%s", d.what, diff)
 	}

@@ -2,6 +2,7 @@ package ovnkube
 
 import (
 	"fmt"
+	"strings"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/host"
@@ -34,6 +35,33 @@ func annotation(n *world.Node, kind, name, key, says string) damage {
 		c.Helper()
 		c.removeAnnotation(kind, name, key)
 	}}
+}
+
+// database are damages of rows and annotations that a master keeps.
+func database(c *checker, master *world.Node) []damage {
+	node, claimed := c.node.Name, c.node.Subnets
+	in := func(command, says string) damage {
+		return script(master, "ovn-nbctl --db="+c.Central.NB+" "+command, says)
+	}
+	find := func(table, condition string) string {
+		return fmt.Sprintf("$(ovn-nbctl --db=%s --bare --columns=_uuid find %s %s | head -1)", c.Central.NB, table, condition)
+	}
+	return []damage{
+		in("lsp-del default_web", "+ Logical_Switch_Port default_web"),
+		in(`lsp-set-addresses default_web "0a:58:0a:80:01:63 10.128.1.99"`, "~ Logical_Switch_Port default_web addresses"),
+		in("set Load_Balancer "+find("Load_Balancer", "external_ids:ovn-k8s-owner=service/default/web protocol=tcp")+` vips:'"10.9.9.9:80"'='"10.9.9.8:80"'`, "10.9.9.9:80"),
+		in("clear Port_Group "+find("Port_Group", "'acls!=[]'")+" acls", "+ ACL"),
+		in("lr-route-del GR_"+node+" 0.0.0.0/0", "+ Logical_Router_Static_Route"),
+		in("set Logical_Router GR_"+node+" options:chassis=other", "~ Logical_Router GR_"+node+" options"),
+		in("clear Logical_Router GR_"+node+" load_balancer_group", "~ Logical_Router GR_"+node),
+		in("lr-del GR_"+node, "+ Logical_Router GR_"+node),
+		in("ls-del "+node, "+ Logical_Switch "+node),
+		in("remove Logical_Router ovn_cluster_router external_ids "+names.ChassisPrefix+node, "+ node "+node+": system-id"),
+		in("--all destroy Load_Balancer", "service/default/web/tcp "),
+		annotation(master, "Pod", "web", "ovn", "~ Pod default/web annotation: "),
+		annotation(master, "Node", node, names.SubnetsAnnotation, strings.Split(claimed, ",")[0]),
+		annotation(master, "Node", node, names.HostSubnetAnnotation, claimed),
+	}
 }
 
 // together are damages of all kinds that can be done together.
