@@ -5,11 +5,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"ovn-k8s/test/namespace"
 )
 
 // Issue 16: the table of HoldNAT survives a flush of everything, and goes with its holder.
 func TestHoldNATSurvivesAFlush(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		release, err := HoldNAT(family)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ruleset"
+	"ovn-k8s/test/namespace"
 )
 
 // inParts has the objects of sample, each target in a part with an element, a chain and a set of its own.
@@ -30,7 +31,7 @@ func part(at byte, target string) *ruleset.Table {
 
 // A table in parts is written as one without, whatever was written before, and another program's changes are repaired.
 func TestTablesInParts(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	r := rand.New(rand.NewPCG(3, 4))
 	parts := map[byte]*ruleset.Table{}
@@ -72,7 +73,7 @@ func TestTablesInParts(t *testing.T) {
 
 // Names of parts may have the prefix of a smaller table.
 func TestAPartGoesWithASmallerTable(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	loose := &ruleset.Table{Chains: []ruleset.Chain{{Name: "svc-loose-end", Rules: []ruleset.Rule{{Text: "accept"}}}}}
 	want := inParts(part(1, "a"), loose)
@@ -91,7 +92,7 @@ func TestAPartGoesWithASmallerTable(t *testing.T) {
 
 // Parts written before cost nothing.
 func TestPartsWrittenBeforeCostNothing(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	cost := map[int]float64{}
 	for _, n := range []int{20, 200} {
 		table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)

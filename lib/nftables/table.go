@@ -1,3 +1,4 @@
+// Package nftables keeps a table of our own. It changes no table of others.
 package nftables
 
 import (

@@ -14,6 +14,7 @@ import (
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ruleset"
+	"ovn-k8s/test/namespace"
 )
 
 // sample has a map, a set of the kernel's, a base chain and another, with one element for each target.
@@ -54,7 +55,7 @@ func nft(t *testing.T, args ...string) string {
 
 // Issue 16: a change costs what it changes, and the table is read only after changes of other programs.
 func TestATableCostsWhatChanges(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	if _, read := synced(t, table, sample("a", "b", "c")); !read {
 		t.Error("it takes the table for empty")
@@ -109,7 +110,7 @@ func hideNFT(t *testing.T) (program string) {
 // Issue 16: the table is read, elements change and everything goes without nft. Only rules and new objects need it: an
 // error says so, and nothing is done.
 func TestATableWithoutNFT(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	synced(t, table, sample("a", "b", "c"))
 	program := hideNFT(t)
@@ -147,7 +148,7 @@ func TestATableWithoutNFT(t *testing.T) {
 
 // Issue 16: of a long chain, as of a Service with session affinity, only rules that differ are written, in their order.
 func TestRulesOfAChainAreEdited(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	chain := func(marks ...int) ruleset.Table {
 		c := ruleset.Chain{Name: "svc-long"}
 		for _, m := range marks {
@@ -181,7 +182,7 @@ func TestRulesOfAChainAreEdited(t *testing.T) {
 
 // An nft that does not work, such as without a kernel module, is not tried at each question.
 func TestABrokenNFTIsNotTriedAllTheTime(t *testing.T) {
-	load(t, "table ip other { }")
+	namespace.Load(t, "table ip other { }")
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
 	if err := os.WriteFile(filepath.Join(dir, "nft"), fmt.Appendf(nil, "#!/bin/sh\necho >>%s\nexit 1\n", calls), 0o755); err != nil {

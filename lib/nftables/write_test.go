@@ -12,6 +12,7 @@ import (
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ruleset"
+	"ovn-k8s/test/namespace"
 )
 
 // balanced has a chain for many endpoints, with every kind of statement.
@@ -53,7 +54,7 @@ func TestStatementsAreWrittenAsByNFT(t *testing.T) {
 }
 
 func writeAsNFT(t *testing.T, family netip.Addr, kind string, endpoints int) {
-	load(t, "")
+	namespace.Load(t, "")
 	table := NewTable(family, link.PacketFilterGeneration)
 	sync := func(want ruleset.Table) {
 		t.Helper()

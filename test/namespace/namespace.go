@@ -3,7 +3,9 @@ package namespace
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netns"
@@ -25,4 +27,19 @@ func Enter(t testing.TB) netns.NsHandle {
 	}
 	t.Cleanup(func() { _ = h.Close() })
 	return h
+}
+
+// Load is Enter, for a test with this ruleset, of nft(8), in the namespace.
+func Load(t testing.TB, rules string) {
+	t.Helper()
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		require.Nothing(t, require.Node, "nft")
+	}
+	Enter(t)
+	cmd := exec.Command(nft, "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
 }

@@ -19,7 +19,6 @@ import (
 	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/ruleset"
 	"ovn-k8s/test/namespace"
-	"ovn-k8s/test/require"
 )
 
 // inputs are those of rules, with Services that do not share frontends.
@@ -115,10 +114,7 @@ func TestKeptTablesEqualNewOnes(t *testing.T) {
 
 // nft takes the tables of random Services, one after the other, and a table read again has nothing to change.
 func TestTheKernelTakesTables(t *testing.T) {
-	if _, err := exec.LookPath("nft"); err != nil {
-		require.Nothing(t, require.Node, "nft")
-	}
-	namespace.Enter(t)
+	namespace.Load(t, "")
 	for _, family := range families() {
 		r := rand.New(rand.NewPCG(0, 7))
 		in, kept, table := randomInputs(r), &Tables{}, newTable(family)

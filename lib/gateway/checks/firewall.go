@@ -11,7 +11,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/nftables/foreign"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
@@ -32,15 +32,15 @@ type Firewall struct {
 // Check returns an error if a table of nftables drops packets of pods by one of the interfaces. An Event on the Node and ovn-cms-options
 // report it, too.
 func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
-	rules, err := nftables.Read(ctx)
-	if errors.Is(err, nftables.ErrMissing) {
+	rules, err := foreign.Read(ctx)
+	if errors.Is(err, foreign.ErrMissing) {
 		f.missing.Do(func() { f.Log.Info(err) })
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	needs := nftables.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
+	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
 	// The userspace datapath gets packets of tunnels before the host's firewall.
 	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != "netdev" && strings.Contains(f.Config.EncapType, "geneve") {
 		needs.Ports = []int{genevePort}

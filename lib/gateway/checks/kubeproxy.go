@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ovn-k8s/lib/firewall"
-	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/nftables/foreign"
 )
 
 // kubeProxyInterval is the interval of searches for rules of kube-proxy.
@@ -38,7 +38,7 @@ func kubeProxy(ctx context.Context, tools []*firewall.Firewall) string {
 			return "iptables, chain KUBE-SERVICES"
 		}
 	}
-	if rules, err := nftables.Read(ctx); err == nil && rules.HasKubeProxy() {
+	if rules, err := foreign.Read(ctx); err == nil && rules.HasKubeProxy() {
 		return "nftables, table kube-proxy"
 	}
 	return ""

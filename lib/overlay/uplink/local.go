@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/nftables/foreign"
 	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
@@ -30,14 +30,14 @@ type localEnd struct {
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
 func warnOfFirewalls(ctx context.Context, h *host.Host) {
-	rules, err := nftables.Read(ctx)
-	if errors.Is(err, nftables.ErrMissing) {
+	rules, err := foreign.Read(ctx)
+	if errors.Is(err, foreign.ErrMissing) {
 		return
 	}
 	if err != nil {
 		h.Report.Warn("%v", err)
 	}
-	for _, d := range rules.Drops(nftables.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables()}) {
+	for _, d := range rules.Drops(foreign.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables()}) {
 		h.Report.Warn("%s", d)
 	}
 }

@@ -1,7 +1,6 @@
-// Package nftables keeps a table of our own, and finds tables of others that drop packets of pods: an accept in one base
-// chain does not prevent a later base chain at the same hook from dropping the packet (nft(8), verdict statements). It
-// changes no table of others.
-package nftables
+// Package foreign finds tables of nftables of other programs that drop packets of pods: an accept in one base chain does not
+// prevent a later base chain at the same hook from dropping the packet (nft(8), verdict statements). It changes none.
+package foreign
 
 import (
 	"context"
@@ -11,6 +10,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"ovn-k8s/lib/nftables"
 )
 
 // ErrMissing means that the program nft is not installed.
@@ -33,7 +34,7 @@ func (c chain) table() string { return c.Family + " " + c.Table }
 // firewalld_policy_drop only during a reload.
 func (c chain) filters() bool {
 	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) &&
-		c.Table != TableName && c.Table != "firewalld_policy_drop"
+		c.Table != nftables.TableName && c.Table != "firewalld_policy_drop"
 }
 
 // ofIPTables reports whether a chain is one of iptables.

@@ -1,39 +1,16 @@
-package nftables
+package foreign
 
 import (
-	"os"
-	"os/exec"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/vishvananda/netns"
-
-	"ovn-k8s/test/require"
+	"ovn-k8s/test/namespace"
 )
 
-// load runs the test in a network namespace with this ruleset and reads it. The namespace ends with the test's
-// thread.
+// load runs the test in a network namespace with this ruleset, and reads it.
 func load(t *testing.T, rules string) Ruleset {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		require.Nothing(t, require.Node, "root")
-	}
-	if _, err := exec.LookPath("nft"); err != nil {
-		require.Nothing(t, require.Node, "nft")
-	}
-	runtime.LockOSThread()
-	h, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("nft: %v: %s", err, out)
-	}
+	namespace.Load(t, rules)
 	r, err := Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
