@@ -55,7 +55,7 @@ func TestCheckNamesDamage(t *testing.T) {
 		},
 		"two masters, spare gateways": {
 			firewall: config.AnyFirewall, modes: map[string]string{"master": world.Dedicated, "minion1": world.Dedicated}, standby: true,
-			kindsOfHosts: map[string]kind{"master": database},
+			kindsOfHosts: map[string]kind{"master": database, "minion1": spareGateway},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

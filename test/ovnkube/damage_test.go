@@ -147,3 +147,13 @@ func localGateway(_ *checker, n *world.Node) []damage {
 		script(n, host.LostRules(), host.PerFirewall("OVN-K8S-GATEWAY-", ": add chain gw-")),
 	}
 }
+
+// spareGateway are damages of a host with a NIC for OVN alone.
+func spareGateway(_ *checker, n *world.Node) []damage {
+	addresses, _ := n.Second()
+	return []damage{
+		script(n, "ovs-vsctl del-port br-int eth1", "eth1"),
+		script(n, "ovs-vsctl remove Interface eth1 external_ids iface-id", "eth1_"+n.Name),
+		script(n, "ip address add "+addresses[0].String()+" dev eth1", addresses[0].String()),
+	}
+}

@@ -47,6 +47,11 @@ func formerOf(nic string, is *link.NIC) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
+	return f.text(nic)
+}
+
+// text is the configuration of a NIC as JSON.
+func (f former) text(nic string) (string, error) {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return "", fmt.Errorf("noting what %s has: %w", nic, err)
@@ -78,6 +83,8 @@ type Former struct {
 	NIC       string
 	Addresses []netip.Prefix
 	NextHops  []netip.Addr // of default routes
+
+	record former
 }
 
 // Formers returns the NICs that a gateway on this host has for itself.
@@ -85,7 +92,7 @@ func Formers(ctx context.Context, h *host.Host, gateway string) ([]Former, error
 	found, err := findFormer(ctx, h.Switch, gateway)
 	var all []Former
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		f := Former{NIC: name, Addresses: found[name].Addresses}
+		f := Former{NIC: name, Addresses: found[name].Addresses, record: found[name]}
 		for _, r := range found[name].Records {
 			switch {
 			case r.Kind == ifstate.Address && r.Usable() && !r.Prefix().Addr().IsLinkLocalUnicast():
@@ -158,8 +165,18 @@ func inspect(ctx context.Context, report *progress.Reporter, name string) (*link
 	return nic, nil
 }
 
+// formerOf returns the configuration of the gateway's NIC before, as JSON: the known one, or else the present one.
+func (u *Uplink) formerOf(nic *link.NIC, known []Former) (string, error) {
+	for _, f := range known {
+		if f.NIC == u.Gateway.Interface {
+			return f.record.text(f.NIC)
+		}
+	}
+	return formerOf(u.Gateway.Interface, nic)
+}
+
 // planNIC plans a NIC for OVN alone.
-func (u *Uplink) planNIC(ctx context.Context) error {
+func (u *Uplink) planNIC(ctx context.Context, known []Former) error {
 	g := &u.Gateway
 	nic, err := inspect(ctx, u.host.Report, g.Interface)
 	if err != nil {
@@ -184,7 +201,7 @@ func (u *Uplink) planNIC(ctx context.Context) error {
 	if _, again := u.former[g.Interface]; again {
 		return nil
 	}
-	if u.port.Former, err = formerOf(g.Interface, nic); err != nil {
+	if u.port.Former, err = u.formerOf(nic, known); err != nil {
 		return err
 	}
 	return u.hasAddresses(nic)

@@ -30,6 +30,8 @@ type Request struct {
 	// Helped means that the gateway helper runs beside the caller: it keeps the host's end of a local gateway, except for
 	// ports, and warns of firewalls.
 	Helped bool
+	// Formers are NICs that the gateway had before, for the case that Open vSwitch's database has lost them.
+	Formers []Former
 }
 
 // An Uplink is the desired state of a gateway's host, and how far the host differs.
@@ -76,7 +78,7 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	}
 	switch g.Mode {
 	case topology.Physical:
-		err = u.planNIC(ctx)
+		err = u.planNIC(ctx, r.Formers)
 	case topology.Bridge:
 		err = u.planBridge(ctx)
 	case topology.Local:

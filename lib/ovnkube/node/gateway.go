@@ -33,7 +33,7 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip
 	if err != nil {
 		return nil, err
 	}
-	r := uplink.Request{Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: "give another gateway-interface, or gateway-mode shared"}
+	r := uplink.Request{Formers: p.formers, Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: "give another gateway-interface, or gateway-mode shared"}
 	r.Subnets, r.Network.Join = p.ranges(), h.Config.JoinSubnets
 	u, err := uplink.New(ctx, h, r)
 	if err == nil {
@@ -89,7 +89,7 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.
 		}
 		view.Pods = subnets
 		if o.Mode == topology.Physical {
-			if err := addFormer(ctx, h, p.name(), &o, &view); err != nil {
+			if err := p.addFormer(ctx, h, &o, &view); err != nil {
 				return d, err
 			}
 		}
@@ -116,13 +116,21 @@ func (p *pass) gatewayOptions() (hostgateway.Options, error) {
 	return o, err
 }
 
-// addFormer adds what the host had on a NIC before it was given to the gateway.
-func addFormer(ctx context.Context, h *overlayhost.Host, gateway string, o *hostgateway.Options, view *hostgateway.Host) error {
-	formers, err := uplink.Formers(ctx, h, gateway)
+// addFormer adds what the host had on a NIC before it was given to the gateway. If another program took the NIC out of Open
+// vSwitch, that is as this role saw it last.
+func (p *pass) addFormer(ctx context.Context, h *overlayhost.Host, o *hostgateway.Options, view *hostgateway.Host) error {
+	formers, err := uplink.Formers(ctx, h, p.name())
 	if err != nil {
 		return err
 	}
-	for _, f := range formers {
+	if len(formers) > 0 {
+		p.formers = formers
+	}
+	p.formers = slices.DeleteFunc(p.formers, func(f uplink.Former) bool { // NICs given back by hand
+		i := view.Interfaces[f.NIC]
+		return i.Bridge == "" && len(i.Addresses) > 0
+	})
+	for _, f := range p.formers {
 		if o.Interface == "" {
 			o.Interface = f.NIC
 		}

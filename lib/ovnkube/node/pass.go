@@ -21,6 +21,7 @@ import (
 	overlayhost "ovn-k8s/lib/overlay/host"
 	overlaynode "ovn-k8s/lib/overlay/node"
 	"ovn-k8s/lib/overlay/progress"
+	"ovn-k8s/lib/overlay/uplink"
 )
 
 // An input is what a pass takes from the engine.
@@ -44,9 +45,10 @@ type pass struct {
 	last     error           // the result of the last pass
 	reported string          // the result as reported
 	mover    mover
-	enabled  bool      // the CNI configuration was written, or found
-	claimed  bool      // the Node has had the claim of this host
-	found    *[]string // of a check: it changes nothing and writes no Event; nil: the pass works
+	formers  []uplink.Former // NICs of the gateway, with what the host had on them
+	enabled  bool            // the CNI configuration was written, or found
+	claimed  bool            // the Node has had the claim of this host
+	found    *[]string       // of a check: it changes nothing and writes no Event; nil: the pass works
 
 	published struct { // last, when the Node was this
 		node   *corev1.Node
