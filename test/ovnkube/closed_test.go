@@ -12,7 +12,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// Without -nodeport, a gateway with a NIC of its own does not take connections to NodePorts, and pods still leave by it.
+// AC-75: without -nodeport, a gateway with a NIC of its own takes no connections to NodePorts and external IPs, and pods still leave
+// by it.
 func TestAGatewayWithoutNodePorts(t *testing.T) {
 	c := newCluster(t, world.Options{Minions: 1})
 	c.run()
@@ -28,9 +29,12 @@ func TestAGatewayWithoutNodePorts(t *testing.T) {
 	c.must(err)
 	service.Backends = []world.Endpoint{c.await("web")}
 	c.must(c.AwaitServices(c.ctx, []world.Service{service}))
+	withdraw, err := c.RouteServices([]world.Service{service}, gateway)
+	c.must(err)
+	t.Cleanup(withdraw)
 	var in []world.Frontend
 	for _, f := range c.Frontends(service, gateway) {
-		if f.Outside {
+		if f.Outside || f.Name == "externalIP" {
 			in = append(in, f)
 		}
 	}

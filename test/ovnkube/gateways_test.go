@@ -32,9 +32,9 @@ type gateways struct {
 	service       world.Service
 }
 
-// Checks of a node's gateway that need packets, in the order of their needs.
+// Checks of gateways and Services that need packets, in the order of their needs.
 func TestCheck35_39_40_42_44_45_48_Gateways(t *testing.T) {
-	g := &gateways{cluster: newCluster(t, world.Options{})}
+	g := &gateways{cluster: newCluster(t, world.Options{Minions: 3})}
 	g.run()
 	g.prepare()
 	for _, c := range []struct {
@@ -47,6 +47,11 @@ func TestCheck35_39_40_42_44_45_48_Gateways(t *testing.T) {
 		{"AC-44 edits", (*gateways).edits},
 		{"AC-45 vswitchd", (*gateways).switchRestarts},
 		{"AC-48 removed meanwhile", (*gateways).removedMeanwhile},
+		{"AC-71 named ports", (*gateways).namedPorts},
+		{"AC-72 headless", (*gateways).headless},
+		{"AC-73 no endpoint", (*gateways).lastEndpoint},
+		{"AC-78 health checks", (*gateways).healthChecks},
+		{"AC-76 another node", (*gateways).anotherNode},
 		{"AC-40 VLAN", (*gateways).vlan},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -91,18 +96,24 @@ func (g *gateways) serve(name string, number int) world.Service {
 // outside reaches the hosts.
 func (g *gateways) reach(s world.Service) {
 	g.Helper()
-	var in []world.Frontend
-	for _, f := range g.Frontends(s, g.addresses) {
-		if f.Outside {
-			in = append(in, f)
-		}
-	}
-	attempts := g.ServiceAttempts(s, in, []world.Client{g.OutsideClient()})
-	for i, n := range g.hosts.Nodes[1:] {
+	attempts := g.fromOutside(s, g.addresses)
+	for i, n := range g.hosts.Nodes[1:3] {
 		attempts = append(attempts, world.Attempts(g.pods[i], g.hosts.Outside, n.Addresses)...)
 		attempts = append(attempts, world.Attempts(n, g.hosts.Outside, n.Addresses)...)
 		attempts = append(attempts, world.Attempts(g.hosts.Outside, n, g.hosts.Outside.Addresses)...)
 	}
+	g.succeed(attempts)
+}
+
+// fromOutside are attempts to the NodePorts of a Service at addresses of gateways.
+func (g *gateways) fromOutside(s world.Service, gateways []netip.Addr) []world.Attempt {
+	in := slices.DeleteFunc(g.Frontends(s, gateways), func(f world.Frontend) bool { return !f.Outside })
+	return g.ServiceAttempts(s, in, []world.Client{g.OutsideClient()})
+}
+
+// succeed fails the test unless all attempts succeed.
+func (g *gateways) succeed(attempts []world.Attempt) {
+	g.Helper()
 	g.must(g.Try(g.ctx, attempts))
 	for _, a := range attempts {
 		if a.Err != nil {
