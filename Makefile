@@ -13,7 +13,7 @@ ifneq ($(KUBERNETES),)
 export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
 endif
 
-.PHONY: build test check demo demo-down bench loss hostile test-boot test-kills test-firewalls test-kernel generate install help prepare
+.PHONY: build test check demo demo-down bench loss hostile test-boot test-kills test-damages test-firewalls test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -75,6 +75,10 @@ test-boot: prepare
 ## test-kills: 200 kills of a node of ovnkube at drawn moments of its start (KILLS= for each of nine cases), half an hour; as root
 test-kills: prepare
 	OVNK8S_TEST_NEED=node,cluster OVNK8S_TEST_KILLS=$(or $(KILLS),23) go test -count=1 ./lib/ovnkube/node -run KilledAtAnyMoment -parallel 3 -v -timeout 3h
+
+## test-damages: ovnkube check beside each kind of damage, ten minutes; as root
+test-damages: prepare
+	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_EVERY_DAMAGE=1 go test -count=1 ./test/ovnkube -run CheckNamesDamage -v -timeout 1h
 
 ## test-firewalls: firewalld, docker, ufw, flushes beside the helper's rules, under load (ROUNDS=, FIREWALL=firewalld); as root
 test-firewalls:

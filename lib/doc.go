@@ -66,7 +66,8 @@
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/link/defaultroute the default routes of the host: read and follow
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
-//	lib/nftables           our table of nftables, made equal to a value; tables of others that drop packets of pods
+//	lib/nftables           our table of nftables, made equal to a value
+//	lib/nftables/foreign   tables of others that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
 //	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls

@@ -40,16 +40,30 @@ type (
 	GoToAny struct{ Chains []string }
 )
 
+// String implements Statement.
 func (s FromInterface) String() string { return fmt.Sprintf("iifname %q", s.Name) }
-func (FromHere) String() string        { return "fib saddr type local" }
-func (s FromOneOf) String() string     { return fmt.Sprintf("%s saddr @%s", ip(s.Family), s.Set) }
-func (s Remember) String() string      { return fmt.Sprintf("update @%s { %s saddr }", s.Set, ip(s.Family)) }
-func (s SetMark) String() string       { return fmt.Sprintf("meta mark set meta mark | %#x", s.Bits) }
+
+// String implements Statement.
+func (FromHere) String() string { return "fib saddr type local" }
+
+// String implements Statement.
+func (s FromOneOf) String() string { return fmt.Sprintf("%s saddr @%s", ip(s.Family), s.Set) }
+
+// String implements Statement.
+func (s Remember) String() string { return fmt.Sprintf("update @%s { %s saddr }", s.Set, ip(s.Family)) }
+
+// String implements Statement.
+func (s SetMark) String() string { return fmt.Sprintf("meta mark set meta mark | %#x", s.Bits) }
+
+// String implements Statement.
 func (s Translate) String() string {
 	return fmt.Sprintf("meta l4proto %s dnat to %s", s.Protocol, s.To)
 }
+
+// String implements Statement.
 func (s GoTo) String() string { return "goto " + s.Chain }
 
+// String implements Statement.
 func (s GoToAny) String() string {
 	var cases []string
 	for i, chain := range s.Chains {
