@@ -48,6 +48,7 @@ type pass struct {
 	formers  []uplink.Former // NICs of the gateway, with what the host had on them
 	enabled  bool            // the CNI configuration was written, or found
 	claimed  bool            // the Node has had the claim of this host
+	alone    bool            // no other host has the names of this one, see unique
 	found    *[]string       // of a check: it changes nothing and writes no Event; nil: the pass works
 
 	published struct { // last, when the Node was this

@@ -14,11 +14,11 @@ import (
 )
 
 // unique returns a reason to wait if another host is this Node, or another Node has this host's system-id: in OVN, both
-// would take each other's ports in turn. A host is asked until its own claim is in the annotations of its Node. A new one
-// does nothing before.
+// would take each other's ports in turn. It is asked once, by a host whose claim is not in the annotations of its Node: the
+// list of Nodes is long in a large cluster. A new host does nothing before.
 func (p *pass) unique(ctx context.Context, in input) error {
 	own := p.session.Config.SystemID
-	if in.node != nil && in.node.Annotations[names.ChassisAnnotation] == own || own == "" {
+	if p.alone || in.node != nil && in.node.Annotations[names.ChassisAnnotation] == own || own == "" {
 		return nil
 	}
 	known := p.sw.ExternalIDs()[names.FormerIDs] != ""
@@ -32,7 +32,9 @@ func (p *pass) unique(ctx context.Context, in input) error {
 	if err := r.sameNode(ctx, in.node); err != nil {
 		return err
 	}
-	return r.sameSystemID(ctx, own)
+	err := r.sameSystemID(ctx, own)
+	p.alone = err == nil
+	return err
 }
 
 // rivals are other hosts with the names of this one.
