@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kernel reads our table, changes elements and deletes objects, by netlink and without a process. The text of rules is
-// the work of nft.
+// A kernel reads and changes our table by netlink, without a process. The text of rules is the work of nft.
 type kernel struct{ family netip.Addr }
 
 // Attributes of a verdict: NFTA_VERDICT_CODE and NFTA_VERDICT_CHAIN of linux/netfilter/nf_tables.h.

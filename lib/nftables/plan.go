@@ -42,8 +42,8 @@ func (p *plan) empty() bool {
 	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.edits)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
 }
 
-// needsNFT reports whether the plan has rules given by their text only, or new objects but sets of clients and chains for
-// rules of other chains.
+// needsNFT reports whether the plan has rules given by their text only, or new objects other than sets of clients and chains
+// without a hook.
 func (p *plan) needsNFT() bool {
 	return p.first ||
 		slices.ContainsFunc(p.newSets, func(s ruleset.Set) bool { return s.Timeout == 0 }) ||

@@ -107,7 +107,7 @@ func hideNFT(t *testing.T) (program string) {
 	return program
 }
 
-// Issue 16: the table is read, elements change and everything goes without nft. Only rules and new objects need it: an
+// Issue 16: the table is read, elements change and everything goes without nft. Only texts of rules and new objects need it: an
 // error says so, and nothing is done.
 func TestATableWithoutNFT(t *testing.T) {
 	namespace.Load(t, "table ip other { }")

@@ -3,9 +3,6 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,12 +45,12 @@ func balanced(family netip.Addr, endpoints int) ruleset.Table {
 func TestStatementsAreWrittenAsByNFT(t *testing.T) {
 	for family, kind := range map[netip.Addr]string{netip.IPv4Unspecified(): "ip", netip.IPv6Unspecified(): "ip6"} {
 		for _, endpoints := range []int{1, 2, 3, 250} {
-			t.Run(fmt.Sprint(kind, " ", endpoints), func(t *testing.T) { writeAsNFT(t, family, kind, endpoints) })
+			t.Run(fmt.Sprint(kind, " ", endpoints), func(t *testing.T) { writeAsNFT(t, family, endpoints) })
 		}
 	}
 }
 
-func writeAsNFT(t *testing.T, family netip.Addr, kind string, endpoints int) {
+func writeAsNFT(t *testing.T, family netip.Addr, endpoints int) {
 	namespace.Load(t, "")
 	table := NewTable(family, link.PacketFilterGeneration)
 	sync := func(want ruleset.Table) {
@@ -65,22 +62,13 @@ func writeAsNFT(t *testing.T, family netip.Addr, kind string, endpoints int) {
 	want := balanced(family, endpoints)
 	sync(want) // makes the table, so by nft
 	program := hideNFT(t)
-	printed := func() string {
-		out, err := exec.Command(program, "-s", "list", "table", kind, TableName).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		blocks := strings.SplitAfter(string(out), "\n\t}\n")
-		slices.Sort(blocks)
-		return strings.Join(blocks, "")
-	}
-	byNFT := printed()
+	byNFT := namespace.Listing(t, program)
 	few := balanced(family, 1)
 	few.Chains[1].Rules = few.Chains[1].Rules[1:] // of the endpoint
 	for _, other := range []ruleset.Table{few, balanced(family, endpoints+1), balanced(family, max(endpoints-1, 1))} {
 		sync(other)
 		sync(want)
-		if diff := cmp.Diff(byNFT, printed()); diff != "" {
+		if diff := cmp.Diff(byNFT, namespace.Listing(t, program)); diff != "" {
 			t.Errorf("by nft (-) and without (+):\n%s", diff)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -17,8 +16,8 @@ import (
 // Issue 14, bad input: this machine's clock jumps by an hour, back and forth. The API server and etcd run outside of the virtual
 // machine, so to it their clocks jump. Each time the running watcher and a new one connect pods, and no address is given twice.
 func TestClocksJump(t *testing.T) {
-	if os.Getenv("OVNK8S_TEST_OWN_CLOCK") == "" {
-		t.Skip("it sets the clock of the whole machine: make test-kernel PKG=test/e2e RUN=TestClocksJump")
+	if !require.Demands(require.Clock) {
+		require.Nothing(t, require.Clock, "a machine whose clock the test may set: make test-kernel PKG=test/e2e RUN=TestClocksJump")
 	}
 	require.Nothing(t, require.Cluster, world.Missing())
 	all, taken := map[string]string{}, map[netip.Addr]string{}

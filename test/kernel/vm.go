@@ -54,7 +54,7 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	defer kube.Close()
 	kubes := p.serveKube(ctx, kube)
 	defer func() { cancel(); _ = kube.Close(); kubes.Wait() }()
-	job.Env = append(job.Env, "OVNK8S_TEST_DATAPATH=system", "OVNK8S_TEST_OWN_CLOCK=1", "OVNK8S_TEST_NEED=central,node,cluster", "OVNK8S_TEST_TIME_FACTOR="+factor,
+	job.Env = append(job.Env, "OVNK8S_TEST_DATAPATH=system", "OVNK8S_TEST_NEED=central,node,cluster,clock", "OVNK8S_TEST_TIME_FACTOR="+factor,
 		"OVNK8S_TEST_BIN="+p.path("bin"), "PATH="+p.path("path")+":"+os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8",
 		kubeVariable+"="+kube.Addr().String()[len("127.0.0.1:"):])
 	var text bytes.Buffer

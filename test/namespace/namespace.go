@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,4 +43,16 @@ func Load(t testing.TB, rules string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
+}
+
+// Listing is the ruleset of the namespace as nft, a program, prints it, in the order of names and without counters.
+func Listing(t testing.TB, nft string) string {
+	t.Helper()
+	out, err := exec.Command(nft, "-s", "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+	blocks := strings.SplitAfter(string(out), "\n\t}\n")
+	slices.Sort(blocks)
+	return strings.Join(blocks, "")
 }

@@ -14,6 +14,7 @@ const (
 	Central = "central" // OVN's databases and ovn-northd
 	Node    = "node"    // root, namespaces, Open vSwitch
 	Cluster = "cluster" // a Kubernetes control plane
+	Clock   = "clock"   // a machine whose clock a test may set, such as a virtual machine of its own
 )
 
 // Nothing skips t if missing is not "". missing is the result of a Missing function
@@ -23,9 +24,14 @@ func Nothing(t testing.TB, level, missing string) {
 	t.Helper()
 	switch {
 	case missing == "":
-	case slices.Contains(strings.Split(os.Getenv("OVNK8S_TEST_NEED"), ","), level):
+	case Demands(level):
 		t.Fatalf("missing: %s, but OVNK8S_TEST_NEED demands %s", missing, level)
 	default:
 		t.Skipf("missing: %s", missing)
 	}
+}
+
+// Demands reports whether OVNK8S_TEST_NEED lists the level.
+func Demands(level string) bool {
+	return slices.Contains(strings.Split(os.Getenv("OVNK8S_TEST_NEED"), ","), level)
 }

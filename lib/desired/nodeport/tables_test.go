@@ -134,12 +134,12 @@ func TestTheKernelTakesTables(t *testing.T) {
 				t.Errorf("step %d: read again: %v\n%s", step, err, strings.Join(more, "\n"))
 			}
 		}
-		changed := listing(t)
+		changed := namespace.Listing(t, "nft")
 		for _, want := range []ruleset.Table{{}, last.Table(), {}} {
 			if _, _, err := newTable(family).Sync(t.Context(), ObjectPrefix, want); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(listing(t), changed); len(want.Sets) > 0 && diff != "" {
+			if diff := cmp.Diff(namespace.Listing(t, "nft"), changed); len(want.Sets) > 0 && diff != "" {
 				t.Errorf("written at once by nft (-) and after changes (+):\n%s", diff)
 			}
 		}
@@ -147,18 +147,6 @@ func TestTheKernelTakesTables(t *testing.T) {
 	if left, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v\n%s", err, left)
 	}
-}
-
-// listing is the ruleset as nft prints it, in the order of names.
-func listing(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command("nft", "-s", "list", "ruleset").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	blocks := strings.SplitAfter(string(out), "\n\t}\n")
-	slices.Sort(blocks)
-	return strings.Join(blocks, "")
 }
 
 func newTable(family netip.Addr) *nftables.Table {
