@@ -12,9 +12,7 @@ import (
 // PacketFilterGeneration returns the number of changes of nftables in this network namespace. Each transaction of any
 // program is one. The error is unix.EINVAL or the like if the kernel lacks nf_tables.
 func PacketFilterGeneration() (uint32, error) {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
-	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: unix.NFNETLINK_V0})
-	answers, err := request.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
+	answers, err := askGeneration()
 	if err != nil {
 		return 0, fmt.Errorf("reading the generation of nftables: %w", err)
 	}
@@ -33,4 +31,23 @@ func PacketFilterGeneration() (uint32, error) {
 		}
 	}
 	return 0, errors.New("reading the generation of nftables: no answer")
+}
+
+// askGeneration asks the kernel.
+func askGeneration() ([][]byte, error) {
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: unix.NFNETLINK_V0})
+	s, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { go s.Close() }() // that may take 10 ms: the kernel first frees what former transactions have deleted
+	if err := s.SetSendTimeout(&nl.SocketTimeoutTv); err != nil {
+		return nil, err
+	}
+	if err := s.SetReceiveTimeout(&nl.SocketTimeoutTv); err != nil {
+		return nil, err
+	}
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: s}}
+	return request.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
 }

@@ -35,6 +35,12 @@ func (k kernel) table() *netfilter.Table {
 	return &netfilter.Table{Name: TableName, Family: netfilter.TableFamilyIPv4}
 }
 
+// closeLater closes a netlink socket, and does not wait for it: the kernel first frees what former transactions have deleted,
+// at the end of a grace period of RCU, and that takes some 10 ms (nft_rcv_nl_event in Linux 6.10 and later, and backports).
+func closeLater(close func() error) {
+	go func() { _ = close() }()
+}
+
 // read reads our table. The answers are of one moment only if the generation did not change meanwhile.
 func (k kernel) read() (*state, error) {
 	s := &state{chains: map[string][]string{}, sets: map[string]contents{}, maps: map[string]contents{}}
@@ -42,7 +48,7 @@ func (k kernel) read() (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.CloseLasting() }()
+	defer closeLater(c.CloseLasting)
 	table := k.table()
 	tables, err := c.ListTablesOfFamily(table.Family)
 	if err != nil {
@@ -102,7 +108,7 @@ func (k kernel) rules(chain string) ([]rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer closeLater(c.Close)
 	which := []netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(TableName + "\x00")}}
 	if chain != "" {
 		which = append(which, netlink.Attribute{Type: unix.NFTA_RULE_CHAIN, Data: []byte(chain + "\x00")})

@@ -27,7 +27,7 @@ const (
 
 // apply carries out a plan without nft, in one transaction.
 func (k kernel) apply(p *plan) error {
-	c, err := netfilter.New(netfilter.WithSockOptions(
+	c, err := netfilter.New(netfilter.AsLasting(), netfilter.WithSockOptions(
 		func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) },
 		func(c *netlink.Conn) error { return c.SetReadBuffer(sendBuffer) },
 		func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(answerTimeout)) },
@@ -35,6 +35,7 @@ func (k kernel) apply(p *plan) error {
 	if err != nil {
 		return err
 	}
+	defer closeLater(c.CloseLasting)
 	table := k.table()
 	if p.last {
 		c.DelTable(table)
