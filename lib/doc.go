@@ -31,6 +31,7 @@
 //	lib/desired/pod        pods: their addresses, their logical ports as rows
 //	lib/desired/pod/annotation the annotation of a pod with its addresses
 //	lib/desired/service    Services: their frontends, and the endpoints behind each
+//	lib/desired/memo       values kept for a list of keys, so that after a change only new ones are computed
 //	lib/desired/loadbalancer a Service's frontends as rows: load balancers, template variables, source ranges
 //	lib/desired/replyroute routes for replies of endpoints to clients outside
 //	lib/desired/servicecidr the subnets of Services, and the rows that reject packets to unused addresses there

@@ -69,10 +69,10 @@ func BenchmarkServices(b *testing.B) {
 	for _, program := range []string{config.NFTables, config.IPTables} {
 		b.Run(program, func(b *testing.B) {
 			for range b.N {
-				f, tables := New(program, nodeport.IPv4), new(nodeport.Tables)
+				f, tables, lists := New(program, nodeport.IPv4), new(nodeport.Tables), new(service.Lists)
 				sync := func(f *Firewall, services []*service.Resolved) (took, used time.Duration, changes int) {
 					began, before := time.Now(), cpuTime(b)
-					lines, err := f.Sync(b.Context(), Services, tables.Rules(host, nodeport.IPv4, service.AllFrontends(services, service.Network{}), nil))
+					lines, err := f.Sync(b.Context(), Services, tables.Rules(host, nodeport.IPv4, lists.Of(services, service.Network{}), nil))
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -81,7 +81,7 @@ func BenchmarkServices(b *testing.B) {
 				services := many(n, 100)
 				took, _, _ := sync(f, services)
 				b.ReportMetric(took.Seconds(), "s/made")
-				f, tables = New(program, nodeport.IPv4), new(nodeport.Tables)
+				f, tables, lists = New(program, nodeport.IPv4), new(nodeport.Tables), new(service.Lists)
 				took, used, changes := sync(f, services)
 				if changes > 0 {
 					b.Fatalf("%d changes of nothing", changes)

@@ -107,7 +107,7 @@ func flowDifferences(ctx context.Context, e *engine, v view) (lines []string, er
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range flowsync.Diff(have, wantedFlows(b, nic && patch, v), ours(b, v)) {
+	for _, m := range flowsync.Diff(have, new(flows).wanted(b, nic && patch, v), ours(b, v)) {
 		lines = append(lines, fmt.Sprintf("~ bridge %s: %v", e.helper.Bridge, m))
 	}
 	return lines, nil

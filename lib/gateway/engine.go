@@ -69,6 +69,8 @@ type engine struct {
 	bridge    ofctl.Bridge
 	loop      reconcile.Loop[event, string]
 	objects   *objects.Objects
+	frontends service.Lists
+	flows     flows
 	ports     ports
 	addrs     map[string][]netip.Prefix       // by interface
 	inside    []netip.Prefix                  // subnets and addresses routed to the management port
@@ -102,7 +104,7 @@ type view struct {
 	host     nodeport.Host
 	services []*service.Resolved
 	// frontends are the frontends of services.
-	frontends []service.Frontend
+	frontends service.List
 	pods      []hostport.Pod
 	cidrs     servicecidr.Ranges // of ServiceCIDRs; nil: not known yet
 	synced    bool               // whether services and pods are complete
@@ -144,7 +146,10 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e.objects = objects.New(objects.Parts{All: e.all, Routes: partRoutes})
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
-		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: e.all,
+		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {
+			e.flows.changed() // look again, even if nothing is known to have changed
+			return e.all()
+		},
 	}
 	return e
 }
@@ -195,7 +200,12 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 	wg.Go(func() { e.announce.Run(ctx) })
 	defer e.sw.OnChange(func() { e.touch(partPorts, partZones) })()
 	if e.helper.Bridge != "" {
-		wg.Go(func() { e.bridge.Follow(ctx, func() { e.touch(partFlows) }) })
+		wg.Go(func() {
+			e.bridge.Follow(ctx, func() {
+				e.flows.changed()
+				e.touch(partFlows)
+			})
+		})
 	}
 	wg.Go(func() { e.monitor.Run(ctx) })
 	wg.Go(func() { e.followAddresses(ctx) })
@@ -270,9 +280,9 @@ func (e *engine) wanted() view {
 		services: e.objects.Services(), pods: e.objects.HostPods(), cidrs: e.objects.Ranges(), synced: e.objects.Complete() && e.addrs != nil,
 	}
 	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
-	v.frontends = service.AllFrontends(v.services, e.network(v))
+	v.frontends = e.frontends.Of(v.services, e.network(v))
 	if h.closed(e.config) {
-		v.frontends = service.Inside(v.frontends)
+		v.frontends = v.frontends.Inside()
 	}
 	e.shared.Lock()
 	defer e.shared.Unlock()

@@ -63,7 +63,7 @@ func (h *Helper) showFlows([]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := wantedFlows(v.bridge, v.known, v)
+	want := new(flows).wanted(v.bridge, v.known, v)
 	return describeFlows(e.helper.Bridge, v, have, want), nil
 }
 
@@ -148,7 +148,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tFRONTEND\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
-	for f := range service.Outside(v.frontends) {
+	for f := range v.frontends.Outside() {
 		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}

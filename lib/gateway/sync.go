@@ -31,7 +31,7 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	e.shared.Lock()
 	e.view.bridge, e.view.known = b, known
 	e.shared.Unlock()
-	mods, err := flowsync.Sync(ctx, e.bridge, wantedFlows(b, known, v), ours(b, v))
+	mods, err := e.flows.sync(ctx, e.bridge, b, known, v)
 	if err != nil {
 		return err
 	}
@@ -86,26 +86,6 @@ func (e *engine) reconnect(ctx context.Context) bool {
 	}
 	e.log.Infof("connected %s with br-int again", e.helper.Bridge)
 	return true
-}
-
-// wantedFlows returns the desired flows of a bridge.
-func wantedFlows(b bridgeflows.Bridge, known bool, v view) []flow.Flow {
-	switch {
-	case !known:
-		return b.HostFlows()
-	case !v.synced:
-		return bridgeflows.Base(b)
-	}
-	return bridgeflows.Flows(b, v.frontends, v.pods)
-}
-
-// ours returns a function that reports whether a flow may be deleted. Until Services are
-// known, their flows stay as they are.
-func ours(b bridgeflows.Bridge, v view) func(flow.Flow) bool {
-	if v.synced {
-		return b.Ours
-	}
-	return bridgeflows.IsBase
 }
 
 func count(mods []flow.Mod) (added, deleted int) {

@@ -4,6 +4,7 @@ package bridgeflows
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -55,13 +56,30 @@ var neighborDiscovery = [...]uint8{133, 134, 135, 136}
 
 // Flows returns the flows of a bridge, without the default flow, NORMAL for all
 // packets, on which they rely.
-func Flows(b Bridge, frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
-	flows, taken := b.base(), map[flow.Key]bool{}
-	for _, f := range append(b.services(frontends), b.hostPorts(frontends, pods)...) {
-		if !taken[f.Key()] {
-			flows = append(flows, f)
+func Flows(b Bridge, frontends service.List, pods []hostport.Pod) []flow.Flow {
+	return new(Kept).Flows(b, frontends, pods)
+}
+
+// Kept has the flows of Services, kept to list the flows of a bridge again after a change: only changed Services cost
+// something. The zero value has none. One goroutine calls the method.
+type Kept struct {
+	bridge   Bridge
+	services service.Kept[[]flow.Flow]
+}
+
+// Flows returns the same as the function Flows.
+func (k *Kept) Flows(b Bridge, frontends service.List, pods []hostport.Pod) []flow.Flow {
+	if !reflect.DeepEqual(k.bridge, b) {
+		*k = Kept{bridge: b}
+	}
+	flows, taken := b.base(), make(map[flow.Key]bool, len(frontends))
+	for _, of := range append(slices.Clone(k.services.Of(frontends, b.services)), b.hostPorts(frontends, pods)) {
+		for _, f := range of {
+			if !taken[f.Key()] {
+				flows = append(flows, f)
+			}
+			taken[f.Key()] = true
 		}
-		taken[f.Key()] = true
 	}
 	return flows
 }
@@ -159,9 +177,9 @@ func (b Bridge) Takes(f service.Frontend) bool {
 }
 
 // services returns the flows for frontends of Services.
-func (b Bridge) services(frontends []service.Frontend) []flow.Flow {
+func (b Bridge) services(frontends service.List) []flow.Flow {
 	var flows []flow.Flow
-	for f := range service.Outside(frontends) {
+	for f := range frontends.Outside() {
 		if b.Takes(f) {
 			flows = append(flows, b.frontend(f)...)
 		}
@@ -226,7 +244,7 @@ func (b Bridge) Ours(f flow.Flow) bool {
 func IsBase(f flow.Flow) bool { return f.Cookie == Cookie && !strings.Contains(f.Match, "tp_dst=") }
 
 // hostPorts returns the flows for hostPorts at the gateway router's addresses.
-func (b Bridge) hostPorts(frontends []service.Frontend, pods []hostport.Pod) []flow.Flow {
+func (b Bridge) hostPorts(frontends service.List, pods []hostport.Pod) []flow.Flow {
 	var flows []flow.Flow
 	for i, family := range ipnet.Families() {
 		for _, h := range hostport.Ports(family, frontends, pods) {

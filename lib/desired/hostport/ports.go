@@ -19,13 +19,16 @@ type Port struct {
 
 // Ports lists the hostPorts of pods in one family, sorted by precedence: of
 // several at one port the first has it. NodePorts take precedence over all.
-func Ports(family netip.Addr, frontends []service.Frontend, pods []Pod) []Port {
+func Ports(family netip.Addr, frontends service.List, pods []Pod) []Port {
+	if len(pods) == 0 { // mostly
+		return nil
+	}
 	type port struct {
 		corev1.Protocol
 		number uint16
 	}
 	taken := map[port]bool{}
-	for f := range service.Outside(frontends) {
+	for f := range frontends.Outside() {
 		if f.Kind == service.NodePort {
 			taken[port{f.Protocol(), f.Number}] = true
 		}

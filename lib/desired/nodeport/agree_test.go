@@ -126,9 +126,9 @@ func texts(es service.Endpoints) []string {
 }
 
 // wanted returns the answers at the frontends with endpoints according to choose, seen from a place.
-func (p place) wanted(all []service.Frontend, choose func(service.Frontend) (service.Endpoints, bool)) answers {
+func (p place) wanted(all service.List, choose func(service.Frontend) (service.Endpoints, bool)) answers {
 	out := answers{}
-	for _, f := range all {
+	for f := range all.All() {
 		at := f.Addr
 		if f.Kind == service.NodePort {
 			at = p.addrs[f.Family]
@@ -207,10 +207,10 @@ func (p place) balanced(r service.Resolved, at loadbalancer.Inputs, applies func
 }
 
 // ruled reads the answers to clients outside back from the rules of a place.
-func (p place) ruled(all []service.Frontend) answers {
+func (p place) ruled(all service.List) answers {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
 	out := answers{}
-	for f := range service.Outside(all) {
+	for f := range all.Outside() {
 		chains := map[string][]string{}
 		for _, c := range chainsOf(h, families()[f.Family], all, nil) {
 			if c.Table == "nat" {
@@ -291,7 +291,7 @@ func TestRenderersAgree(t *testing.T) {
 }
 
 // flows reads the frontends back from the flows of a shared bridge.
-func (p place) flows(all []service.Frontend) answers {
+func (p place) flows(all service.List) answers {
 	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, Addrs: p.addrs[:]}
 	out := answers{}
 	for _, f := range bridgeflows.Flows(b, all, nil)[len(bridgeflows.Base(b)):] {
@@ -312,7 +312,7 @@ func overUDP(take func(service.Frontend) bool) func(service.Frontend) (service.E
 }
 
 // stale is Stale for both families.
-func (p place) stale(all []service.Frontend) func(to, answers netip.AddrPort) bool {
+func (p place) stale(all service.List) func(to, answers netip.AddrPort) bool {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:]}
 	v4, v6 := Stale(h, IPv4, all, nil), Stale(h, IPv6, all, nil)
 	return func(to, answers netip.AddrPort) bool {
@@ -325,9 +325,9 @@ func (p place) stale(all []service.Frontend) func(to, answers netip.AddrPort) bo
 
 // kept reads back the connections that are not stale, of all from a frontend to any endpoint of the Service, to another
 // port of it, and to the endpoint of another Service. Frontends of which all are kept are left out.
-func (p place) kept(all []service.Frontend, stale func(to, answers netip.AddrPort) bool) answers {
+func (p place) kept(all service.List, stale func(to, answers netip.AddrPort) bool) answers {
 	out := answers{}
-	for _, f := range all {
+	for f := range all.All() {
 		at := netip.AddrPortFrom(f.Addr, f.Number)
 		if f.Kind == service.NodePort {
 			at = netip.AddrPortFrom(p.addrs[f.Family], f.Number)
@@ -350,9 +350,9 @@ func (p place) kept(all []service.Frontend, stale func(to, answers netip.AddrPor
 }
 
 // shown returns the frontends and all endpoints as in service/show, and summarized the contents of its table.
-func shown(all []service.Frontend) answers {
+func shown(all service.List) answers {
 	out := answers{}
-	for _, f := range all {
+	for f := range all.All() {
 		if f.Programmed() {
 			out.add(f.Claim().String(), f.Backends().Cluster())
 		}

@@ -3,6 +3,7 @@ package nodeport
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +21,12 @@ func BenchmarkTable(b *testing.B) {
 	})
 	b.Run("one", func(b *testing.B) {
 		var kept Tables
+		var lists service.Lists
 		for b.Loop() {
 			s := *services[5000]
+			services = slices.Clone(services)
 			services[5000] = &s
-			kept.Rules(node1, IPv4, service.AllFrontends(services, service.Network{}), nil).Table()
+			kept.Rules(node1, IPv4, lists.Of(services, service.Network{}), nil).Table()
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 func TestFlowsOfFrontends(t *testing.T) {
 	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.9"), addr("2001:db8::1")}}
 	base := len(bridgeflows.Base(b))
-	of := func(frontends []service.Frontend, b bridgeflows.Bridge) []string {
+	of := func(frontends service.List, b bridgeflows.Bridge) []string {
 		var out []string
 		for _, f := range bridgeflows.Flows(b, frontends, nil)[base:] {
 			out = append(out, f.Match+" -> "+f.Actions)

@@ -15,18 +15,20 @@ import (
 
 // MayBeStale reports whether a change of rules may have left connections for Stale:
 // if any Service has a frontend for UDP, or if rules of hostPorts changed.
-func MayBeStale(frontends []service.Frontend, changes []string) bool {
-	return slices.ContainsFunc(frontends, func(f service.Frontend) bool {
-		return f.Kind != service.ClusterIP && f.Protocol() == corev1.ProtocolUDP
-	}) ||
-		slices.ContainsFunc(changes, func(c string) bool {
-			return strings.Contains(c, chainHostPorts) || strings.Contains(c, mapHostPorts) || strings.Contains(c, mapHostPortsAt)
-		})
+func MayBeStale(frontends service.List, changes []string) bool {
+	for f := range frontends.Outside() {
+		if f.Protocol() == corev1.ProtocolUDP {
+			return true
+		}
+	}
+	return slices.ContainsFunc(changes, func(c string) bool {
+		return strings.Contains(c, chainHostPorts) || strings.Contains(c, mapHostPorts) || strings.Contains(c, mapHostPortsAt)
+	})
 }
 
 // Loopback reports whether a hostPort is at 127.0.0.1. Then the kernel must accept
 // such addresses at the management port (route_localnet); Chains guards it.
-func Loopback(frontends []service.Frontend, pods []hostport.Pod) bool {
+func Loopback(frontends service.List, pods []hostport.Pod) bool {
 	return loopback(hostport.Ports(IPv4, frontends, pods))
 }
 

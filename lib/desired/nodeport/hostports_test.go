@@ -32,7 +32,7 @@ func one(name, ip string, port, target uint16, more ...func(*hostport.Pod)) host
 func udp(p *hostport.Pod) { p.HostPorts[0].Protocol = corev1.ProtocolUDP }
 
 // about returns the rules of a table that exist for hostPorts, in order.
-func about(h Host, family netip.Addr, pods []hostport.Pod, frontends ...service.Frontend) []string {
+func about(h Host, family netip.Addr, pods []hostport.Pod, frontends ...[]service.Frontend) []string {
 	without := map[string]bool{}
 	for _, c := range chainsOf(h, family, frontends, nil) {
 		for _, r := range c.Rules {

@@ -22,7 +22,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // web is a Service with one port, an endpoint on each of two nodes, and every
 // kind of frontend, as changed.
-func web(change ...func(*service.Resolved)) []service.Frontend {
+func web(change ...func(*service.Resolved)) service.List {
 	return service.AllFrontends(webService(change...), service.Network{})
 }
 
@@ -363,10 +363,10 @@ func TestServersStaySparedAfterAnUpgrade(t *testing.T) {
 			have[c.Name] = c.Rules
 		}
 	}
-	for i := range s { // without endpoints: the frontends refuse
-		none := *s[i].Resolved
+	for i := range s[0] { // without endpoints: the frontends refuse
+		none := *s[0][i].Resolved
 		none.Endpoints = make([]service.Endpoints, len(none.Endpoints))
-		s[i].Resolved = &none
+		s[0][i].Resolved = &none
 	}
 	for _, c := range chainsOf(h, IPv4, s, nil) {
 		if c.Name == RefuseChain {
@@ -418,6 +418,6 @@ func TestMasqueradeIsRandom(t *testing.T) {
 }
 
 // chainsOf renders rules for iptables.
-func chainsOf(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) []Chain {
+func chainsOf(h Host, family netip.Addr, frontends service.List, pods []hostport.Pod) []Chain {
 	return NewRules(h, family, frontends, pods).Chains(false)
 }

@@ -73,7 +73,7 @@ type Rules struct {
 	Family    netip.Addr
 	HostPorts []hostport.Port
 
-	frontends []service.Frontend
+	frontends service.List
 	tables    *Tables
 }
 
@@ -149,15 +149,14 @@ const (
 )
 
 // NewRules returns the rules of one family.
-func NewRules(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) Rules {
+func NewRules(h Host, family netip.Addr, frontends service.List, pods []hostport.Pod) Rules {
 	return new(Tables).Rules(h, family, frontends, pods)
 }
 
 // newServiceRules computes the rules of some frontends. Those of one Service do not depend on other Services.
-func newServiceRules(h Host, family netip.Addr, frontends []service.Frontend) serviceRules {
-	b := ruleBuilder{Host: h, Family: family, targets: make(map[targetKey]*Target, len(frontends))}
-	b.Translations = make([]Translation, 0, len(frontends))
-	for f := range service.Outside(frontends) {
+func newServiceRules(h Host, family netip.Addr, frontends service.List) serviceRules {
+	b := ruleBuilder{Host: h, Family: family, targets: map[targetKey]*Target{}}
+	for f := range frontends.Outside() {
 		if b.is(f) && f.Programmed() {
 			b.frontend(f)
 		}
@@ -175,8 +174,8 @@ func newServiceRules(h Host, family netip.Addr, frontends []service.Frontend) se
 // database or the API server. Anybody with the right to create Services can claim
 // such an address (CVE-2020-8554). Addresses of load balancers are not listed: their
 // controllers set them.
-func ServerClaims(h Host, frontends []service.Frontend) (claims []service.Frontend) {
-	for f := range service.Outside(frontends) {
+func ServerClaims(h Host, frontends service.List) (claims []service.Frontend) {
+	for f := range frontends.Outside() {
 		if f.Kind == service.ExternalIP && f.Protocol() == corev1.ProtocolTCP && slices.Contains(h.Servers, netip.AddrPortFrom(f.Addr, f.Number)) {
 			claims = append(claims, f)
 		}
@@ -296,8 +295,8 @@ func (b *ruleBuilder) routed(a netip.Addr) bool {
 
 // own adds translations for connections from the host itself to a ClusterIP, if an endpoint
 // is in the host's own network, or there is no route to the address.
-func (b *ruleBuilder) own(frontends []service.Frontend) {
-	for _, f := range frontends {
+func (b *ruleBuilder) own(frontends service.List) {
+	for f := range frontends.All() {
 		if f.Kind != service.ClusterIP || !b.is(f) {
 			continue
 		}

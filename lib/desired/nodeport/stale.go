@@ -14,9 +14,9 @@ import (
 // conntrack table is stale. One to a frontend is, unless its ClusterIP, an endpoint
 // or a neighbour answers; one to a hostPort is, unless its pod answers; one to
 // any other port of the host's addresses is, if a pod of this node answers.
-func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
+func Stale(h Host, family netip.Addr, frontends service.List, pods []hostport.Pod) func(to, answers netip.AddrPort) bool {
 	allowed := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for f := range service.Outside(frontends) {
+	for f := range frontends.Outside() {
 		if f.Protocol() != corev1.ProtocolUDP || !f.OfFamily(family) || !f.Programmed() {
 			continue
 		}
@@ -55,9 +55,9 @@ func Stale(h Host, family netip.Addr, frontends []service.Frontend, pods []hostp
 
 // UDPAnswers returns the endpoints of each UDP frontend. A NodePort is at the
 // unspecified address of its family.
-func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrPort]bool {
+func UDPAnswers(frontends service.List) map[netip.AddrPort]map[netip.AddrPort]bool {
 	known := map[netip.AddrPort]map[netip.AddrPort]bool{}
-	for _, f := range frontends {
+	for f := range frontends.All() {
 		if f.Protocol() != corev1.ProtocolUDP || !f.Programmed() {
 			continue
 		}
@@ -81,7 +81,7 @@ func UDPAnswers(frontends []service.Frontend) map[netip.AddrPort]map[netip.AddrP
 // included, and none of its endpoints answers. A NodePort is at any address: it may be
 // the external address of another frontend, too. It returns nil if there are no frontends
 // for UDP. The connections are those with a translated destination.
-func StaleInside(frontends []service.Frontend) func(to, answers netip.AddrPort) bool {
+func StaleInside(frontends service.List) func(to, answers netip.AddrPort) bool {
 	known := UDPAnswers(frontends)
 	if len(known) == 0 {
 		return nil

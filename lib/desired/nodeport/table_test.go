@@ -12,10 +12,10 @@ import (
 )
 
 // tabled reads the answers to clients outside back from the table of nftables of a place.
-func (p place) tabled(all []service.Frontend) answers {
+func (p place) tabled(all service.List) answers {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
 	out := answers{}
-	for f := range service.Outside(all) {
+	for f := range all.Outside() {
 		t := indexed(NewRules(h, families()[f.Family], all, nil).Table())
 		e := ruleset.Element{Destination: f.Addr, Protocol: lower(f.Protocol()), Port: f.Number}
 		verdicts, destinations, at := []string{mapRanges, mapFrontends}, mapClusterIPs, f.Addr

@@ -27,7 +27,8 @@ type inputs struct {
 	pods     []hostport.Pod
 	claims   ports.Services
 	services map[service.Key]*service.Resolved
-	closed   bool // see service.Inside
+	lists    service.Lists
+	closed   bool // see service.List.Inside
 }
 
 func randomInputs(r *rand.Rand) *inputs {
@@ -73,11 +74,11 @@ func (in *inputs) rules(family netip.Addr, kept *Tables) (fresh, again Rules) {
 	for _, k := range slices.SortedFunc(maps.Keys(in.services), func(a, b service.Key) int { return strings.Compare(a.Name, b.Name) }) {
 		all = append(all, in.services[k])
 	}
-	frontends := service.AllFrontends(all, network().Network)
+	frontends, listed := service.AllFrontends(all, network().Network), in.lists.Of(all, network().Network)
 	if in.closed {
-		frontends = service.Inside(frontends)
+		frontends, listed = frontends.Inside(), listed.Inside()
 	}
-	return NewRules(in.host, family, frontends, in.pods), kept.Rules(in.host, family, frontends, in.pods)
+	return NewRules(in.host, family, frontends, in.pods), kept.Rules(in.host, family, listed, in.pods)
 }
 
 // randomNamed draws a Service with a number in its name. Numbers of different parity have different cluster IPs.

@@ -60,16 +60,8 @@ type Network struct {
 // This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and
 // nodeport) and service/show are made from it.
 func (r *Resolved) Frontends(n Network) []Frontend {
-	return r.appendFrontends(make([]Frontend, 0, r.mostFrontends()), n) // there may be 100 000
-}
-
-// mostFrontends is about the number of frontends, at least.
-func (r *Resolved) mostFrontends() int {
 	most := len(r.Ports) * (2*len(r.ClusterIPs) + len(r.ExternalIPs) + len(r.Ingress))
-	return max(0, most-r.Lost.Number)
-}
-
-func (r *Resolved) appendFrontends(out []Frontend, n Network) []Frontend {
+	out := make([]Frontend, 0, max(0, most-r.Lost.Number)) // there may be 100 000
 	for i, p := range r.Ports {
 		add := func(f Frontend, number uint16) {
 			f.Resolved, f.Index, f.Number = r, i, number
@@ -194,33 +186,4 @@ func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n
 func (n Network) IsHosts(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return found
-}
-
-// AllFrontends lists the frontends of all Services.
-func AllFrontends(services []*Resolved, n Network) []Frontend {
-	most := 0
-	for _, s := range services {
-		most += s.mostFrontends()
-	}
-	out := make([]Frontend, 0, most)
-	for _, s := range services {
-		out = s.appendFrontends(out, n)
-	}
-	return out
-}
-
-// Outside returns the frontends for clients outside: all but the cluster IPs.
-func Outside(all []Frontend) iter.Seq[Frontend] {
-	return func(yield func(Frontend) bool) {
-		for _, f := range all {
-			if f.Kind != ClusterIP && !yield(f) {
-				return
-			}
-		}
-	}
-}
-
-// Inside returns the frontends for clients inside only: the cluster IPs.
-func Inside(all []Frontend) []Frontend {
-	return slices.DeleteFunc(slices.Clone(all), func(f Frontend) bool { return f.Kind != ClusterIP })
 }

@@ -61,7 +61,7 @@ func (r *Reporter) tell(kind string, all []conflict) {
 
 // Servers warns of Services whose external IP is the address of a database
 // or the API server.
-func (r *Reporter) Servers(host nodeport.Host, frontends []service.Frontend) {
+func (r *Reporter) Servers(host nodeport.Host, frontends service.List) {
 	var all []conflict
 	for _, f := range nodeport.ServerClaims(host, frontends) {
 		at := netip.AddrPortFrom(f.Addr, f.Number)
@@ -73,8 +73,8 @@ func (r *Reporter) Servers(host nodeport.Host, frontends []service.Frontend) {
 
 // NodePorts looks for programs of this host that listen at NodePorts: the Service
 // gets the connections of clients outside and of the host instead.
-func (r *Reporter) NodePorts(host nodeport.Host, frontends []service.Frontend) error {
-	nodePorts := slices.DeleteFunc(slices.Collect(service.Outside(frontends)), func(f service.Frontend) bool { return f.Kind != service.NodePort })
+func (r *Reporter) NodePorts(host nodeport.Host, frontends service.List) error {
+	nodePorts := slices.DeleteFunc(slices.Collect(frontends.Outside()), func(f service.Frontend) bool { return f.Kind != service.NodePort })
 	if len(nodePorts) == 0 {
 		r.tell("NodePorts", nil)
 		return nil

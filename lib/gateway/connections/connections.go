@@ -89,7 +89,7 @@ func New(runDir string, log *logrus.Entry, again func()) *OVS {
 
 // Forget deletes the UDP connections from this host's pods, or through its gateway, to deleted endpoints of frontends. All
 // tracked connections are read only at the first time, and for many endpoints at once.
-func (o *OVS) Forget(ctx context.Context, frontends []service.Frontend) error {
+func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 	first := o.answers == nil
 	now := map[ofctl.Connection]bool{}
 	for to, endpoints := range nodeport.UDPAnswers(frontends) {
@@ -118,7 +118,7 @@ func (o *OVS) Forget(ctx context.Context, frontends []service.Frontend) error {
 }
 
 // read reads all connections tracked by Open vSwitch, and deletes the stale ones.
-func (o *OVS) read(ctx context.Context, frontends []service.Frontend) error {
+func (o *OVS) read(ctx context.Context, frontends service.List) error {
 	is := nodeport.StaleInside(frontends)
 	if is == nil {
 		return nil

@@ -1,0 +1,48 @@
+// Package memo keeps a value for each of many keys, mostly the same ones in the same order: only new keys cost something.
+package memo
+
+// A List has the values of a list of distinct keys. The zero value has none. One goroutine calls the methods.
+type List[K comparable, V any] struct {
+	keys   []K
+	values []V
+}
+
+// Of returns the values of keys, in their order: kept ones of the former call, and for new keys, by their index, those that
+// compute returns. Neither keys nor the result may be changed afterwards.
+func (l *List[K, V]) Of(keys []K, compute func(i int) V) []V {
+	begin := 0
+	for begin < min(len(keys), len(l.keys)) && keys[begin] == l.keys[begin] {
+		begin++
+	}
+	if begin == len(keys) && begin == len(l.keys) {
+		return l.values
+	}
+	end := 0 // number of equal keys at the end
+	for end < min(len(keys), len(l.keys))-begin && keys[len(keys)-1-end] == l.keys[len(l.keys)-1-end] {
+		end++
+	}
+	known := make(map[K]V, len(l.keys)-end-begin)
+	for i := begin; i < len(l.keys)-end; i++ {
+		known[l.keys[i]] = l.values[i]
+	}
+	values := append(make([]V, 0, len(keys)), l.values[:begin]...)
+	for i := begin; i < len(keys)-end; i++ {
+		v, is := known[keys[i]]
+		if !is {
+			v = compute(i)
+		}
+		values = append(values, v)
+	}
+	values = append(values, l.values[len(l.values)-end:]...)
+	l.keys, l.values = keys, values
+	return values
+}
+
+// Change replaces each value by the one that change returns. Results of Of stay as they are.
+func (l *List[K, V]) Change(change func(K, V) V) {
+	values := make([]V, len(l.values))
+	for i, k := range l.keys {
+		values[i] = change(k, l.values[i])
+	}
+	l.values = values
+}
