@@ -143,7 +143,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
-	e.objects = objects.New(objects.Parts{All: e.all, Routes: partRoutes})
+	e.objects = objects.New(objects.Parts{Services: partsOfServices(h.Bridge, firewalls), Routes: partRoutes})
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
 		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {
@@ -173,8 +173,13 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 
 // all lists the parts.
 func (e *engine) all() []string {
-	parts := append([]string{partPorts, partZones, partHealth, partConflicts, partStale, partRoutes, partMTU, partLocal, partForwarding, partFirewall}, slices.Collect(maps.Keys(e.firewall))...)
-	if e.helper.Bridge != "" {
+	return append(partsOfServices(e.helper.Bridge, e.firewall), partPorts, partZones, partRoutes, partMTU, partLocal, partForwarding, partFirewall)
+}
+
+// partsOfServices lists the parts with effects of Services and hostPorts on a host with a shared bridge, or "".
+func partsOfServices(bridge string, firewalls map[string]*firewall.Firewall) []string {
+	parts := append([]string{partHealth, partConflicts, partStale}, slices.Collect(maps.Keys(firewalls))...)
+	if bridge != "" {
 		parts = append(parts, partFlows)
 	}
 	return parts

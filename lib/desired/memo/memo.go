@@ -1,6 +1,8 @@
 // Package memo keeps a value for each of many keys, mostly the same ones in the same order: only new keys cost something.
 package memo
 
+import "slices"
+
 // A List has the values of a list of distinct keys. The zero value has none. One goroutine calls the methods.
 type List[K comparable, V any] struct {
 	keys   []K
@@ -8,7 +10,7 @@ type List[K comparable, V any] struct {
 }
 
 // Of returns the values of keys, in their order: kept ones of the former call, and for new keys, by their index, those that
-// compute returns. Neither keys nor the result may be changed afterwards.
+// compute returns. The result may not be changed afterwards.
 func (l *List[K, V]) Of(keys []K, compute func(i int) V) []V {
 	begin := 0
 	for begin < min(len(keys), len(l.keys)) && keys[begin] == l.keys[begin] {
@@ -34,7 +36,7 @@ func (l *List[K, V]) Of(keys []K, compute func(i int) V) []V {
 		values = append(values, v)
 	}
 	values = append(values, l.values[len(l.values)-end:]...)
-	l.keys, l.values = keys, values
+	l.keys, l.values = slices.Clone(keys), values
 	return values
 }
 

@@ -14,7 +14,6 @@ func TestOf(t *testing.T) {
 		had, next, factor := map[int]bool{}, 0, 10
 		keys := []int{}
 		for range 30 {
-			keys = slices.Clone(keys)
 			for range r.IntN(4) {
 				switch at := r.IntN(len(keys) + 1); {
 				case r.IntN(2) == 0:

@@ -3,7 +3,6 @@ package nodeport
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,6 @@ func BenchmarkTable(b *testing.B) {
 		var lists service.Lists
 		for b.Loop() {
 			s := *services[5000]
-			services = slices.Clone(services)
 			services[5000] = &s
 			kept.Rules(node1, IPv4, lists.Of(services, service.Network{}), nil).Table()
 		}

@@ -54,8 +54,8 @@ type Objects struct {
 
 // Parts are the parts of a node with effects of objects.
 type Parts struct {
-	All    func() []string
-	Routes string // those to ServiceCIDRs
+	Services []string // with effects of Services, hostPorts, addresses of nodes and ServiceCIDRs
+	Routes   string   // those to ServiceCIDRs
 }
 
 // New returns Objects without any known.
@@ -145,7 +145,7 @@ func (o *Objects) takeService(ev kube.Event) []string {
 	for _, u := range touched {
 		o.touched[u] = true
 	}
-	return o.parts.All()
+	return o.parts.Services
 }
 
 // Resolve finds the endpoints of Services, once for all events recorded before: slices of a large Service may come one
@@ -218,7 +218,7 @@ func (o *Objects) takePods(ev kube.Event) []string {
 	if !changed {
 		return nil
 	}
-	return o.parts.All()
+	return o.parts.Services
 }
 
 // HostPods lists the pods of this node with hostPorts, sorted by name.
@@ -251,10 +251,10 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 		return nil
 	}
 	o.Nodes = now
-	return o.parts.All()
+	return o.parts.Services
 }
 
-// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them.
+// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait until they are known.
 func (o *Objects) takeCIDRs(ev kube.Event) []string {
 	now := maps.Clone(o.cidrs)
 	switch {
@@ -274,5 +274,5 @@ func (o *Objects) takeCIDRs(ev kube.Event) []string {
 		return nil
 	}
 	o.cidrs = now
-	return []string{o.parts.Routes}
+	return append([]string{o.parts.Routes}, o.parts.Services...)
 }

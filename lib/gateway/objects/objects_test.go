@@ -3,10 +3,12 @@ package objects
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/service"
@@ -36,7 +38,7 @@ func takeSlices(o *Objects, n int) {
 func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, n := range []int{50, 200} {
-		o := New(Parts{All: func() []string { return nil }})
+		o := New(Parts{})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		takeSlices(o, n)
@@ -55,7 +57,7 @@ func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 
 // Services are sorted, and one that does not change keeps its pointer: its rules are not made again.
 func TestUnchangedServicesKeepTheirPointers(t *testing.T) {
-	o := New(Parts{All: func() []string { return nil }})
+	o := New(Parts{})
 	put := func(gone bool, name, ip string) []*service.Resolved {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
@@ -72,5 +74,16 @@ func TestUnchangedServicesKeepTheirPointers(t *testing.T) {
 	}
 	if left := put(true, "a", "172.30.0.1"); len(left) != 1 || left[0] != after[1] {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// Rules and frontends depend on the ServiceCIDRs, like the routes, and follow them at once.
+func TestAServiceCIDRTouchesServices(t *testing.T) {
+	o := New(Parts{Services: []string{"rules", "flows"}, Routes: "routes"})
+	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.31.0.0/24"}}}
+	for _, ev := range []kube.Event{{Replace: true, Objects: slices.Values([]any{})}, {Object: c}, {Object: c, Gone: true}} {
+		if got := o.takeCIDRs(ev); !slices.Equal(got, []string{"routes", "rules", "flows"}) {
+			t.Errorf("%+v touches %v", ev, got)
+		}
 	}
 }
