@@ -83,6 +83,7 @@ type Config struct {
 	ClusterSubnets []netip.Prefix
 	JoinSubnets    []netip.Prefix // at most one per family
 	ServiceCIDRs   []netip.Prefix
+	ExternalIPs    bool           // whether spec.externalIPs of Services are served
 	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
 	GatewayPorts   string         // "LOW-HIGH"
 	Firewall       string         // AnyFirewall, NFTables or IPTables
@@ -355,6 +356,15 @@ func (r *Resolver) Number(name string, low, high int) int {
 	return n
 }
 
+// boolean parses true or false.
+func (r *Resolver) boolean(name string) bool {
+	v := r.Value(name)
+	if v != "true" && v != "false" {
+		r.Fail(name, "want true or false")
+	}
+	return v == "true"
+}
+
 func (r *Resolver) duration(name string) time.Duration {
 	v := r.Value(name)
 	if _, err := strconv.Atoi(v); err == nil {
@@ -372,6 +382,7 @@ func (r *Resolver) subnets(c *Config) {
 	c.JoinSubnets = r.prefixes(joinSubnet)
 	c.ServiceCIDRs = r.prefixes(serviceCIDR)
 	c.LocalSubnets = r.prefixes(localGateway)
+	c.ExternalIPs = r.boolean(externalIPs)
 	c.GatewayPorts = r.portRange(gatewayPorts)
 	r.onePerFamily(joinSubnet, c.JoinSubnets)
 	r.onePerFamily(localGateway, c.LocalSubnets)

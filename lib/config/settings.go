@@ -96,6 +96,7 @@ const (
 	apiCA          = "k8s-ca-certificate"
 	mtu            = "mtu"
 	conntrackZone  = "conntrack-zone"
+	externalIPs    = "external-ips"
 	clusterSubnet  = "cluster-cidr"
 	joinSubnet     = "join-subnet"
 	serviceCIDR    = "service-cidr"
@@ -174,6 +175,9 @@ func Settings() []Setting {
 		{Name: serviceCIDR, Flags: Named("service-cidr"), ExternalID: "ovn-k8s-service-cidr", Keys: Named("service_cidr"),
 			Readers: []Reader{Watcher, Helper, minion},
 			Text:    "subnets of services: hosts get routes to them, and what no service there takes is refused"},
+		{Name: externalIPs, ExternalID: "ovn-k8s-external-ips", Keys: Named("external_ips"), Default: "true",
+			Readers: []Reader{Watcher, Helper},
+			Text:    "true, or false if spec.externalIPs of services are not served"},
 		{Name: gatewayPorts, ExternalID: "ovn-k8s-gateway-port-range", Keys: Named("gateway_port_range"), Default: "10000-29999",
 			Readers: []Reader{Helper, gateway},
 			Text:    "ports of the address that pods share with their host where they leave by a bridge: LOW-HIGH"},

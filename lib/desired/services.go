@@ -43,8 +43,10 @@ type Services struct {
 	stale map[service.Key]map[string]bool
 	// selection decides how OVN chooses endpoints in this cluster.
 	selection loadbalancer.Selection
-	inputs    loadbalancer.Inputs
-	shared    *interned
+	// externalIPs is whether those of Services are served.
+	externalIPs service.ExternalIPs
+	inputs      loadbalancer.Inputs
+	shared      *interned
 }
 
 // A serviceState is a Service and its slices. Either may be missing.
@@ -76,8 +78,9 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
 		quotas: newQuotas(), outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
-		selection: loadbalancer.Selection{Userspace: true}, // for every datapath
-		shared:    &interned{map[string]string{}},
+		selection:   loadbalancer.Selection{Userspace: true}, // for every datapath
+		externalIPs: true,
+		shared:      &interned{map[string]string{}},
 	}
 	s.answers = answer.NewIndex(x, outside{s})
 	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local.of(k, node).replies })
@@ -97,11 +100,15 @@ func (x *Services) Units() []feature.Units {
 func (x *Services) Kinds() []kind.Kind {
 	return []kind.Kind{
 		kind.OneByOne(
-			func(o *corev1.Service) []nb.Unit { return x.putService(service.New(o)) },
+			func(o *corev1.Service) []nb.Unit { return x.putService(x.externalIPs.New(o)) },
 			func(name types.NamespacedName) []nb.Unit { return x.removeService(service.Key(name)) },
 			x.serviceNames),
 		kind.OneByOne(x.putSlice, x.removeSlice, func() []types.NamespacedName { return slices.Collect(maps.Keys(x.owners)) }),
 		kind.Input(x.putSelection),
+		kind.Input(func(served service.ExternalIPs) []nb.Unit { // before all Services
+			x.externalIPs = served
+			return nil
+		}),
 	}
 }
 

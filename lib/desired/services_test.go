@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/replyroute"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -353,6 +354,35 @@ func TestTwoServicesWantTheSame(t *testing.T) {
 	}
 	if rows, err := w.Rows("service/default/a-young"); err != nil || !strings.Contains(fmt.Sprint(rows), "203.0.113.9:80") {
 		t.Errorf("got %v, %v", rows, err)
+	}
+}
+
+// In a cluster without external IPs, they are not programmed, and take nothing from other Services: not even from a load
+// balancer's address of the same Service.
+func TestAClusterWithoutExternalIPs(t *testing.T) {
+	w := NewWorld()
+	w.Put(service.ExternalIPs(false))
+	w.Put(cluster(t, 1))
+	old, young := newService("old", 1), newService("young", 2)
+	old.CreationTimestamp, young.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
+	old.Spec.ExternalIPs = []string{"203.0.113.9", "203.0.113.10"}
+	for _, s := range []*corev1.Service{old, young} {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	}
+	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.10"}}
+	young.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.9"}}
+	w.Put(old)
+	w.Put(young)
+	rows, err := w.Rows("service/default/old")
+	want := `service default/old has 2 addresses in spec.externalIPs, the first is "203.0.113.9": this cluster serves none (setting external-ips); remove them, and let a load balancer give the service an address`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+	if text := fmt.Sprint(rows); strings.Contains(text, "203.0.113.9:") || !strings.Contains(text, "203.0.113.10:80=") {
+		t.Errorf("rows of old: %s", text)
+	}
+	if rows, err := w.Rows("service/default/young"); err != nil || !strings.Contains(fmt.Sprint(rows), "203.0.113.9:80=") {
+		t.Errorf("rows of young: %v, %v", rows, err)
 	}
 }
 

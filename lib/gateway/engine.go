@@ -143,7 +143,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
-	e.objects = objects.New(objects.Parts{Services: partsOfServices(h.Bridge, firewalls), Routes: partRoutes})
+	e.objects = objects.New(objects.Parts{Services: partsOfServices(h.Bridge, firewalls), Routes: partRoutes}, cfg.ExternalIPs)
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
 		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {

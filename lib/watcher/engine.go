@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/feature"
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
@@ -96,6 +97,7 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
 	}
+	e.network.Put(service.ExternalIPs(c.config.ExternalIPs))
 	e.network.Put(servicecidr.Ranges(c.config.ServiceCIDRs))
 	e.network.Put(protected(c.config))
 	e.notes = annotations.New(c.cluster, e.network, e.send)

@@ -272,6 +272,12 @@ func (f *follower) table() []changed {
 				return contained(out, "10.98.0.0/16")
 			},
 			config.Helper: f.shell("ip route show 172.30.0.0/16 metric "+fmt.Sprint(link.ServiceMetric), "k8s-master")}},
+		{setting: "external-ips", value: "false", bad: []string{"no"}, effects: effects{
+			config.Watcher: not(func() string {
+				out, _ := cluster.Central.NBCtl("--bare", "--columns=vips", "list", "load_balancer")
+				return contained(out, "198.51.100.7:")
+			}),
+			config.Helper: not(f.rules("-d 198.51.100.7/32", "198.51.100.7 . tcp"))}},
 		{setting: "gateway-port-range", value: "20000-20999", bad: []string{"9-1"}, effects: effects{config.Helper: f.rules("--dport 20000:20999", "20000-20999")}},
 		{setting: "firewall", value: otherFirewall(), bad: []string{"pf"}, effects: effects{config.Helper: f.moved}},
 		{setting: "local-gateway-subnet", value: "169.254.44.0/24", bad: []string{"169.254.44.0"}},

@@ -119,6 +119,25 @@ func New(s *corev1.Service) Service {
 	return out
 }
 
+// ExternalIPs is whether a cluster serves spec.externalIPs of Services. Kubernetes deprecates the field, because whoever may
+// write Services can take packets to any address by it (CVE-2020-8554).
+type ExternalIPs bool
+
+// New is the function New for such a cluster. External IPs that are not served are left out, and named in Problems.
+func (served ExternalIPs) New(s *corev1.Service) Service {
+	if bool(served) || len(s.Spec.ExternalIPs) == 0 {
+		return New(s)
+	}
+	without := *s
+	without.Spec.ExternalIPs = nil
+	out := New(&without)
+	if out.Ours {
+		out.AddProblem("ExternalIPsOff", "service %s has %d addresses in spec.externalIPs, the first is %q: this cluster serves none (setting external-ips); remove them, and let a load balancer give the service an address",
+			out.Key, len(s.Spec.ExternalIPs), s.Spec.ExternalIPs[0])
+	}
+	return out
+}
+
 // Limits of one Service. Otherwise users with write access to Services could overload the databases and every node.
 const (
 	maxOuter     = 1000   // addresses outside

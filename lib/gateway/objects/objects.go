@@ -58,12 +58,13 @@ type Parts struct {
 	Routes   string   // those to ServiceCIDRs
 }
 
-// New returns Objects without any known.
-func New(parts Parts) *Objects {
+// New returns Objects without any known. externalIPs is whether those of Services are served.
+func New(parts Parts, externalIPs bool) *Objects {
 	o := &Objects{
 		world: desired.NewWorld(), resolved: map[nb.Unit]*service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
 		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, parts: parts,
 	}
+	o.world.Put(service.ExternalIPs(externalIPs))
 	for _, i := range o.Inputs() {
 		if i.awaited {
 			o.missing[i.kind().Name] = true

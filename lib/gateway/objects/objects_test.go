@@ -38,7 +38,7 @@ func takeSlices(o *Objects, n int) {
 func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 	cost := map[int]uint64{}
 	for _, n := range []int{50, 200} {
-		o := New(Parts{})
+		o := New(Parts{}, true)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		takeSlices(o, n)
@@ -57,7 +57,7 @@ func TestSlicesThatComeOneByOneAreResolvedOnce(t *testing.T) {
 
 // Services are sorted, and one that does not change keeps its pointer: its rules are not made again.
 func TestUnchangedServicesKeepTheirPointers(t *testing.T) {
-	o := New(Parts{})
+	o := New(Parts{}, true)
 	put := func(gone bool, name, ip string) []*service.Resolved {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
@@ -79,7 +79,7 @@ func TestUnchangedServicesKeepTheirPointers(t *testing.T) {
 
 // Rules and frontends depend on the ServiceCIDRs, like the routes, and follow them at once.
 func TestAServiceCIDRTouchesServices(t *testing.T) {
-	o := New(Parts{Services: []string{"rules", "flows"}, Routes: "routes"})
+	o := New(Parts{Services: []string{"rules", "flows"}, Routes: "routes"}, true)
 	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.31.0.0/24"}}}
 	for _, ev := range []kube.Event{{Replace: true, Objects: slices.Values([]any{})}, {Object: c}, {Object: c, Gone: true}} {
 		if got := o.takeCIDRs(ev); !slices.Equal(got, []string{"routes", "rules", "flows"}) {

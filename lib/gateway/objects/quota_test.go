@@ -14,7 +14,7 @@ import (
 // L1: the helper refuses a Service beyond the limit of its namespace, like the watcher, as soon as its endpoints show
 // its weight.
 func TestALargeServiceIsRefusedByItsEndpoints(t *testing.T) {
-	o := New(Parts{})
+	o := New(Parts{}, true)
 	for n := range 5 {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", n)}}
 		s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeClusterIP, fmt.Sprintf("172.30.0.%d", 9+n)

@@ -96,6 +96,7 @@ var changes = map[string]change{
 	"mtu":                  {common, "BYTES", nil, nil, nil, ""},
 	"join-subnet":          {common, "CIDR,CIDR", nil, nil, nil, ""},
 	"firewall":             {common, "NAME", nil, nil, nil, ""},
+	"external-ips":         {kubernetes, "BOOL", named("external-ips"), nil, nil, ""},
 	"conntrack-zone":       {common, "ZONE", named("conntrack-zone"), nil, nil, ""},
 	encapIP:                {common, "IP", named("encap-ip"), []string{"encap-ip"}, nil, ""},
 	encapType:              {common, "TYPE", named("encap-type"), []string{"encap-type"}, nil, "geneve"},
