@@ -92,8 +92,9 @@ func Resolve(s config.Sources) (Options, error) {
 		q := &reader{r, &o}
 		q.read(c)
 		q.checkRoles(s.Flags)
+		o.Advice = append(advice(s), q.formerGateway(s.Flags)...)
 	})
-	o.Config, o.Advice = c, advice(s)
+	o.Config = c
 	return o, err
 }
 
@@ -132,7 +133,7 @@ func advice(s config.Sources) (all []string) {
 	for _, e := range table() {
 		now := e.Flags.Current()
 		if e.idle && s.Flags[now] != "" {
-			all = append(all, fmt.Sprintf("--%s has no effect; remove it", now))
+			all = append(all, noEffect(now))
 		}
 		for _, f := range e.Flags {
 			if f.Old && now != "" && s.Flags[f.Text] != "" {
@@ -143,10 +144,35 @@ func advice(s config.Sources) (all []string) {
 	if s.Flags["k8s-token"] != "" {
 		all = append(all, "--k8s-token is hidden from ps, but not from the shell's history and the unit's file: write the token to a file and give --k8s-api-token-file=FILE, which is read again when it changes")
 	}
+	if s.Flags[netController] != "" {
+		all = append(all, noEffect(netController))
+	}
 	if s.Flags["ha"] == "true" {
 		all = append(all, "--ha has no effect: the Northbound database is rebuilt from Kubernetes in any case")
 	}
 	return all
+}
+
+func noEffect(option string) string { return fmt.Sprintf("--%s has no effect; remove it", option) }
+
+// formerGateway describes options of former releases for the gateway, with the one to give in their place.
+func (q *reader) formerGateway(flags map[string]string) []string {
+	var given []string
+	for _, name := range []string{initGateways, gatewayLocal, gatewayLocalnet, gatewaySpare} {
+		if flags[name] == "true" {
+			given = append(given, "--"+name)
+		}
+	}
+	text := strings.Join(given, ", ")
+	switch {
+	case text == "":
+		return nil
+	case q.Given(gatewayMode):
+		return []string{text + ": no effect beside gateway-mode; remove it"}
+	case q.Gateway.Mode == "":
+		return []string{text + ": no effect without --init-gateways; remove it, or give --gateway-mode"}
+	}
+	return []string{fmt.Sprintf("%s: of former releases; give --gateway-mode=%s in its place", text, q.Gateway.Mode)}
 }
 
 // Secret reports whether an option, perhaps abbreviated, has a secret value.

@@ -100,6 +100,11 @@ func TestChecks(t *testing.T) {
 		{"AC-06", "-init-master=n1 -k8s-apiserver=", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": ""}}, server, "http://localhost:8080"},
 		{"AC-07", "-init-master=n1 -cluster-subnet=10.1.0.0/16 -cluster-subnets=10.2.0.0/16", config.Sources{}, func(o Options) any { return fmt.Sprint(o.ClusterSubnets, o.Advice) }, "[10.1.0.0/16/24] [--cluster-subnet is an old name of --cluster-subnets, and wins over it]"},
 		{"no effect", "-init-master=n1 -metrics-bind-address=192.0.2.1:9102 -logfile-maxsize=9", config.Sources{}, func(o Options) any { return o.Advice }, "[--logfile-maxsize has no effect; remove it --metrics-bind-address has no effect; remove it]"},
+		{"former master", "-init-master=n1 -net-controller", config.Sources{}, advised, "--net-controller has no effect; remove it"},
+		{"former gateway", "-init-node=n1 -init-gateways -gateway-localnet", config.Sources{}, advised, "--init-gateways, --gateway-localnet: of former releases; give --gateway-mode=local in its place"},
+		{"former gateway beside the mode", "-init-node=n1 -init-gateways -gateway-mode=shared", config.Sources{}, advised, "--init-gateways: no effect beside gateway-mode; remove it"},
+		{"half a former gateway", "-init-node=n1 -gateway-local", config.Sources{}, advised, "--gateway-local: no effect without --init-gateways; remove it, or give --gateway-mode"},
+		{"no former gateway", "-init-node=n1 -init-gateways=false", config.Sources{}, advised, ""},
 		{"AC-08", "-init-master=n1 -service-cluster-ip-range=10.1.0.0/16 -k8s-service-cidr=10.2.0.0/16", config.Sources{}, func(o Options) any { return o.ServiceCIDRs }, "[10.1.0.0/16]"},
 		{"AC-11", "-init-master=n1 -cluster-subnets=10.0.0.0/16,10.0.128.0/17", config.Sources{}, nil, `!bad cluster-subnets "10.0.0.0/16,10.0.128.0/17" (from --cluster-subnets): 10.0.128.0/17 overlaps 10.0.0.0/16`},
 		{"AC-12 no port", "-init-master=n1 -nb-address=tcp:192.0.2.10", config.Sources{}, nil, `!bad ovn-nb "tcp:192.0.2.10" (from --nb-address): "tcp:192.0.2.10": missing port in address: want tcp:HOST:PORT, as in tcp:10.0.0.1:6641`},
@@ -155,8 +160,9 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-func server(o Options) any { return o.APIServer }
-func mode(o Options) any   { return o.Gateway.Mode }
+func server(o Options) any  { return o.APIServer }
+func mode(o Options) any    { return o.Gateway.Mode }
+func advised(o Options) any { return strings.Join(o.Advice, "; ") }
 
 // layers has an API server in each of some sources.
 func layers(names ...string) config.Sources {

@@ -45,7 +45,9 @@ const (
 	gatewayVLAN     = "gateway-vlanid"
 	nodePort        = "nodeport"
 	initGateways    = "init-gateways"
+	netController   = "net-controller"
 	gatewayLocal    = "gateway-local"
+	gatewayLocalnet = "gateway-localnet" // another name of it
 	gatewaySpare    = "gateway-spare-interface"
 	inactivityProbe = "inactivity-probe"
 	openflowProbe   = "openflow-probe"
@@ -243,11 +245,11 @@ func ssl() (all []entry) {
 
 // retired returns options that are accepted and hidden, and those that are not supported.
 func retired() (all []entry) {
-	for _, name := range []string{"net-controller", "ha", initGateways, gatewayLocal, gatewaySpare} {
+	for _, name := range []string{netController, "ha", initGateways, gatewayLocal, gatewaySpare} {
 		e := truth(roles, name, "of former releases")
 		e.Flags = named().Old(name)
 		if name == gatewayLocal {
-			e.Flags = e.Flags.Old("gateway-localnet")
+			e.Flags = e.Flags.Old(gatewayLocalnet)
 		}
 		all = append(all, e)
 	}
