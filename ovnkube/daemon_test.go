@@ -39,6 +39,22 @@ func TestPidfile(t *testing.T) {
 	}
 }
 
+// A second process with the role of a node ends with one line that names the first one, whatever their pidfiles are.
+func TestSecondNode(t *testing.T) {
+	h := newHost(t)
+	h.startSwitch()
+	line := waiting + "-init-node=n1 -pidfile="
+	p := h.start(strings.Fields(line + h.path("first.pid")))
+	p.says("waiting: ")
+	q := h.start(strings.Fields(line + h.path("second.pid")))
+	q.says(fmt.Sprintf("ovnkube: this host has an ovnkube with --init-node: stop it first: %s: already running as pid %d, aborting", h.path("run/ovnkube-host.pid"), p.cmd.Process.Pid))
+	if _ = q.cmd.Wait(); q.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("status %d", q.cmd.ProcessState.ExitCode())
+	}
+	p.stop()
+	h.start(strings.Fields(line + h.path("second.pid"))).says("waiting: ")
+}
+
 // AC-22: the log file gets a directory; if that is impossible, the program says so and goes on.
 func TestLogFile(t *testing.T) {
 	h := newHost(t)

@@ -48,6 +48,16 @@ func takePidfile(path string, overwrite bool) (*pidfile, error) {
 	return p, nil
 }
 
+// Hold makes this process the only one with a file, until release or its end. The file is a pidfile: the error names the
+// process that has it.
+func Hold(path string) (release func(), err error) {
+	p, err := takePidfile(path, false)
+	if err != nil {
+		return nil, err
+	}
+	return p.remove, nil
+}
+
 // writeLocked creates a file with our process ID, locked before other processes can know its name.
 func writeLocked(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

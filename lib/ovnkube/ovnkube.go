@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -99,8 +100,13 @@ func (p *Process) Commands() []daemon.Command {
 	return daemon.Join(all...)
 }
 
-// Run runs the roles until ctx ends: see settings.Runtime.
+// Run runs the roles until ctx ends: see settings.Runtime. Before, it fails if another process is the node of this host.
 func (p *Process) Run(ctx context.Context, ready func()) error {
+	release, err := p.holdHost()
+	if err != nil {
+		return err
+	}
+	defer release()
 	kept := garbage.Limit() // each host of the cluster has one of these processes
 	defer runtime.KeepAlive(kept)
 	var all []settings.Role
@@ -108,6 +114,25 @@ func (p *Process) Run(ctx context.Context, ready func()) error {
 		all = append(all, r.Role)
 	}
 	return p.runtime().Run(ctx, ready, all...)
+}
+
+// hostFile, in the run directory, has the process with the role of a node.
+const hostFile = "ovnkube-host.pid"
+
+// holdHost makes this process the only one with the role of a node on this host: two would undo each other's changes.
+func (p *Process) holdHost() (release func(), err error) {
+	if p.Flags["init-node"] == "" {
+		return func() {}, nil
+	}
+	dir, err := p.runtime().RunDir()
+	if err != nil {
+		return nil, err
+	}
+	release, err = daemon.Hold(filepath.Join(dir, hostFile))
+	if err != nil {
+		return nil, fmt.Errorf("this host has an ovnkube with --init-node: stop it first: %w", err)
+	}
+	return release, nil
 }
 
 // connectTimeout bounds the wait for an Open vSwitch that hangs, before the start.
