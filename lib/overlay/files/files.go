@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -131,10 +132,23 @@ func lock(path string) (unlock func(), err error) {
 func Apply(edits []Edit) error {
 	for _, e := range edits {
 		if err := e.apply(); err != nil {
-			return fmt.Errorf("trying to %s: %w", e, err)
+			return fmt.Errorf("trying to %s: %w", e, withoutTemporary(err))
 		}
 	}
 	return nil
+}
+
+// withoutTemporary is err without the name of a temporary file: the next try has another one.
+func withoutTemporary(err error) error {
+	var rename *os.LinkError
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &rename):
+		return rename.Err
+	case errors.As(err, &file) && strings.Contains(file.Path, leftover):
+		return file.Err
+	}
+	return err
 }
 
 func (e Edit) apply() error {

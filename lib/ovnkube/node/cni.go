@@ -55,6 +55,8 @@ func (p *pass) enableCNI(in input) error {
 	switch {
 	case p.Server == nil:
 		return nil
+	case in.unserved != nil:
+		return *in.unserved
 	case !in.serving && p.found == nil:
 		return waiting("the CNI server is not ready")
 	case !in.serving:

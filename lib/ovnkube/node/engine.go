@@ -56,15 +56,16 @@ type engine struct {
 	node   *corev1.Node
 	listed bool
 
-	serving   atomic.Bool // the CNI server
-	followPod atomic.Bool // pods keep the subnets as they were: a pass follows when one is gone
+	serving   atomic.Bool           // the CNI server
+	unserved  atomic.Pointer[error] // why the CNI server does not serve, nil: it has not failed
+	followPod atomic.Bool           // pods keep the subnets as they were: a pass follows when one is gone
 
 	pass pass // belongs to the work of the loop
 }
 
 func newEngine(n *Node, s settings.Session, cluster *kube.Cluster) *engine {
 	e := &engine{Node: n, log: n.log(), session: s, options: options.Of(s.Config), sw: s.Switch, cluster: cluster}
-	e.pass = pass{engine: e, warned: map[string]bool{}, told: map[string]bool{}}
+	e.pass = pass{engine: e, warned: map[string]bool{}, told: map[string]bool{}, failing: map[string]bool{}}
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() },
 		Sync:   e.sync, Synced: e.synced,
@@ -77,7 +78,7 @@ func newEngine(n *Node, s settings.Session, cluster *kube.Cluster) *engine {
 // touch causes a pass.
 func (e *engine) touch() { e.loop.Send(func() []string { return []string{hostKey} }) }
 
-// run keeps the host until ctx ends, or the CNI server fails.
+// run keeps the host until ctx ends.
 func (e *engine) run(ctx context.Context, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
 	if err := e.disableAfterBoot(); err != nil {
@@ -85,14 +86,10 @@ func (e *engine) run(ctx context.Context, ready func()) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if e.Server != nil {
-		wg.Go(func() {
-			if err := e.Server(ctx, e.session, e.cluster, e.served); err != nil {
-				cancel(err)
-			}
-		})
+		wg.Go(func() { e.serveCNI(ctx) })
 	}
 	changed := make(chan struct{}, 1)
 	defer e.sw.OnChange(func() { poke(changed) })()
@@ -104,15 +101,21 @@ func (e *engine) run(ctx context.Context, ready func()) error {
 		e.cluster.Follow(ctx, e.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Node: e.name(), Send: e.record})
 	})
 	e.touch()
-	err := e.loop.Run(ctx)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return err
+	return e.loop.Run(ctx)
+}
+
+// serveCNI runs the CNI server until ctx ends. After a failure it tries again, and a pass reports the reason.
+func (e *engine) serveCNI(ctx context.Context) {
+	_ = kube.Retry(ctx, func() error { return e.Server(ctx, e.session, e.cluster, e.served) }, func(err error) {
+		e.serving.Store(false)
+		e.unserved.Store(&err)
+		e.touch()
+	})
 }
 
 // served records that the CNI server is ready.
 func (e *engine) served() {
+	e.unserved.Store(nil)
 	e.serving.Store(true)
 	e.touch()
 }
@@ -207,7 +210,7 @@ func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
 
 // sync returns a pass with the present inputs: it is the Sync of the loop.
 func (e *engine) sync([]string) func(context.Context) map[string]error {
-	in := input{node: e.node, listed: e.listed, serving: e.serving.Load()}
+	in := input{node: e.node, listed: e.listed, serving: e.serving.Load(), unserved: e.unserved.Load()}
 	return func(ctx context.Context) map[string]error {
 		ctx, cancel := context.WithTimeoutCause(ctx, passTimeout, fmt.Errorf("not done within %v", passTimeout))
 		defer cancel()

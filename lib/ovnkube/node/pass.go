@@ -26,9 +26,10 @@ import (
 
 // An input is what a pass takes from the engine.
 type input struct {
-	node    *corev1.Node
-	listed  bool // the API server has answered
-	serving bool // the CNI server is ready
+	node     *corev1.Node
+	listed   bool   // the API server has answered
+	serving  bool   // the CNI server is ready
+	unserved *error // why the CNI server has failed; nil: it has not
 }
 
 // A waiting is the reason why a pass ended early, if somebody else has to act. It is no failure: an event continues.
@@ -44,6 +45,7 @@ type pass struct {
 	told     map[string]bool // texts of written Events
 	last     error           // the result of the last pass
 	reported string          // the result as reported
+	failing  map[string]bool // changes that failed last
 	mover    mover
 	formers  []uplink.Former // NICs of the gateway, with what the host had on them
 	enabled  bool            // the CNI configuration was written, or found
@@ -119,22 +121,30 @@ func (p *pass) tell(reason, text string) {
 	p.cluster.Warn(kube.Node(p.name()), reason, text)
 }
 
-// apply logs changes and makes them. A check lists them.
+// apply logs changes and makes them. Changes that fail are logged once. A check lists them.
 func (p *pass) apply(changes []string, do func() error) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	for _, l := range changes {
-		if p.found != nil {
+	if p.found != nil {
+		for _, l := range changes {
 			*p.found = append(*p.found, "~ "+l)
-		} else {
+		}
+		return nil
+	}
+	for _, l := range changes {
+		if !p.failing[l] {
 			p.log.Info(l)
 		}
 	}
-	if p.found != nil {
-		return nil
+	err := do()
+	for _, l := range changes {
+		delete(p.failing, l)
+		if err != nil {
+			p.failing[l] = true
+		}
 	}
-	return do()
+	return err
 }
 
 // ranges are the subnets of the cluster.

@@ -116,8 +116,11 @@ func compare(ctx context.Context, r settings.Runtime, n *Node) error {
 	return errors.Join(err, failed)
 }
 
-// server is ready when a file says so.
+// server is ready when a file says so, and fails with the text of another one.
 func server(ctx context.Context, _ settings.Session, _ *kube.Cluster, ready func()) error {
+	if text, err := os.ReadFile("/etc/server-fails"); err == nil {
+		return errors.New(string(text))
+	}
 	for {
 		if _, err := os.Stat("/etc/server-not-ready"); err != nil {
 			ready()

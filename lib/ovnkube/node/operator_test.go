@@ -1,0 +1,101 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ovn-k8s/lib/names"
+)
+
+// A directory of the container runtime that cannot be written, and a CNI server that cannot serve, are named in one line, until
+// that changes; the host has all else, and no part of a file.
+func TestCNIFails(t *testing.T) {
+	for name, d := range map[string]struct{ damage, says, mend string }{
+		"read-only": {
+			"mount --bind /etc/cni/net.d /etc/cni/net.d && mount -o remount,ro,bind /etc/cni/net.d",
+			"trying again: trying to write /etc/cni/net.d/10-ovn-kubernetes.conflist: read-only file system",
+			"umount /etc/cni/net.d",
+		},
+		"full": {
+			"mount -t tmpfs -o size=64k tmpfs /opt/cni/bin",
+			"trying again: trying to copy /usr/local/bin/ovn-k8s-cni-shim to /opt/cni/bin/ovn-k8s-cni-overlay: no space left on device",
+			`test -z "$(ls -A /opt/cni/bin)" && umount /opt/cni/bin`,
+		},
+		"no-directory": {
+			"touch /opt/file && ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-cni-link-path=/opt/file/bin",
+			"trying again: looking at /opt/file/bin/ovn-k8s-cni-overlay: lstat /opt/file/bin/ovn-k8s-cni-overlay: not a directory",
+			"ovs-vsctl remove Open_vSwitch . external_ids ovn-k8s-cni-link-path",
+		},
+		"server": {
+			"printf 'CNI server: not my directory' >/etc/server-fails",
+			"trying again: CNI server: not my directory",
+			"rm /etc/server-fails",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newNode(t, "d-"+name, "10.128.2.0/23")
+			w.script(d.damage)
+			w.start()
+			w.says(d.says)
+			port := names.ManagementInterface("d-" + name)
+			for range 2 { // two more passes
+				w.script("ip address flush dev " + port + " scope global")
+				w.await("ip address show dev " + port + " | grep 10.128.2.2/23")
+			}
+			for text, most := range map[string]int{"trying again: ": 1, "recovered": 0, "write /etc/cni/net.d/": 1, "copy /usr/local/bin/": 1} {
+				if n := strings.Count(w.role.Output(), "|INFO|"+text) + strings.Count(w.role.Output(), "|WARN|"+text); n > most {
+					t.Errorf("%d lines with %q:\n%s", n, text, w.role.Output())
+				}
+			}
+			w.script(d.mend)
+			w.complete()
+		})
+	}
+}
+
+// A clean-up killed at any moment does not cut the host off, and the next one gives the host back.
+func TestCleanUpKilledAtAnyMoment(t *testing.T) {
+	kills, err := strconv.Atoi(os.Getenv(killsVariable))
+	if err != nil {
+		kills = 1
+	}
+	for _, mode := range []string{"shared", "spare", "local"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			k := newKilled(t, mode, "46", []string{"10.128.2.0/23", "fd01:0:0:2::/64"}, kills)
+			for range kills {
+				k.start(k.options...)
+				k.complete()
+				k.stop()
+				k.answers(k.killClean())
+				k.takeBack()
+			}
+		})
+	}
+}
+
+// killClean starts a clean-up and kills it at a drawn time, which it returns.
+func (k *killed) killClean() string {
+	k.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	p, err := k.Start(self, k.args("clean", k.options...)...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	late := rand.N(1500 * time.Millisecond).Seconds()
+	k.script(fmt.Sprintf(`for i in $(seq 1000); do process=$(pgrep -f '^/[^ ]*[.]test clean cleanup-node=') && break; done
+		sleep %f
+		[ -z "$process" ] || kill -9 $process 2>/dev/null || true # it may have ended`, late))
+	p.Stop()
+	k.log.WriteString(p.Output() + "--- killed\n")
+	return fmt.Sprintf("a kill of the clean-up after %.3fs", late)
+}
