@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/require"
 )
 
 // onlyLeases is an account for what a master needs before it leads, in all namespaces.
@@ -30,13 +27,8 @@ subjects: [{kind: ServiceAccount, name: only-leases, namespace: default}]`
 // right to do so, it says which one is missing.
 func TestMissingNamespace(t *testing.T) {
 	kubernetes := startCluster(t)
-	require.Nothing(t, require.Central, ovntest.Missing())
 	h := newHost(t)
-	central, err := ovntest.Start(ovntest.Options{Listen: "127.0.0.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(central.Close)
+	central := h.startCentral()
 	if err := kubernetes.Apply(t.Context(), []byte(onlyLeases)); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/reaper"
 	"ovn-k8s/test/require"
 )
@@ -86,6 +87,18 @@ func (h *host) startSwitch() {
 	h.tool("ovsdb-tool", "create", h.path("db/conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
 	h.serve("conf", "--remote=punix:"+h.path("run/db.sock"), h.path("db/conf.db"))
 	h.vsctl("init")
+}
+
+// startCentral starts the databases and ovn-northd until the test ends.
+func (h *host) startCentral() *ovntest.Central {
+	h.Helper()
+	require.Nothing(h, require.Central, ovntest.Missing())
+	central, err := ovntest.Start(ovntest.Options{Listen: "127.0.0.1"})
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(central.Close)
+	return central
 }
 
 // serve starts an ovsdb-server until the test ends.

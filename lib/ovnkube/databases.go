@@ -73,7 +73,7 @@ func located(configured, found []string) (all []string) {
 // role follows the Service. It serves again when the connection to the API server changes.
 func (l *locator) role() settings.Role {
 	log := settings.Log(l.Log, Program)
-	return settings.Role{Log: log, Quiet: true, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+	return settings.Role{Log: log, Quiet: true, Check: checkKubeconfig, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
 		cluster, err := l.connect(s)
 		if err != nil {
 			return err
@@ -83,6 +83,15 @@ func (l *locator) role() settings.Role {
 		cluster.Follow(ctx, log, kube.Subscription{Kind: kube.KindOf(&discoveryv1.EndpointSlice{}), Send: l.following(s, log).record})
 		return ctx.Err()
 	}}
+}
+
+// checkKubeconfig returns an error if a kubeconfig is given and invalid.
+func checkKubeconfig(c config.Config) error {
+	if c.Kubeconfig == "" {
+		return nil
+	}
+	_, err := kube.Connect(c, nil, Program)
+	return err
 }
 
 func (l *locator) connect(s settings.Session) (*kube.Cluster, error) {

@@ -23,7 +23,7 @@ type Role struct {
 	Reader config.Reader // of the settings whose changes make it serve again
 	// NeedsSwitch: it cannot serve without a local Open vSwitch.
 	NeedsSwitch bool
-	// Check returns an error about missing settings; nil: none.
+	// Check returns an error about missing settings, or an invalid kubeconfig; nil: none.
 	Check func(config.Config) error
 	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. It calls ready
 	// once it serves, possibly several times.
@@ -95,7 +95,7 @@ type process struct {
 	config  config.Config
 	file    string // text of File for config
 	seen    string // text of File at the last look
-	seenCA  string // authorities at the last look
+	seenCA  string // authorities at the last look: also those of a kubeconfig
 	waiting bool   // to load the settings when File has one text for two looks
 	problem string // why newer settings are not used, as logged
 	running []*running
@@ -280,7 +280,7 @@ func (p *process) checkFiles(ctx context.Context) {
 		p.file = p.seen
 		p.load(ctx)
 	}
-	if p.seenCA == beforeCA {
+	if p.seenCA == beforeCA && p.isReplaced(p.seenCA) {
 		p.replaceAuthorities(p.seenCA)
 	}
 }
@@ -299,10 +299,7 @@ func (p *process) load(ctx context.Context) {
 	p.waiting = false
 	now, err := p.Load(ctx)
 	if err != nil {
-		if p.problem != err.Error() {
-			p.problem = err.Error()
-			p.log.Warnf("keeping the former configuration: %v", err)
-		}
+		p.refuse(err)
 		return
 	}
 	before := p.config
@@ -320,6 +317,14 @@ func (p *process) load(ctx context.Context) {
 			r.restart(ErrChanged)
 			poke(r.changed)
 		}
+	}
+}
+
+// refuse logs once why newer settings are not used. The caller holds mu.
+func (p *process) refuse(err error) {
+	if p.problem != err.Error() {
+		p.problem = err.Error()
+		p.log.Warnf("keeping the former configuration: %v", err)
 	}
 }
 
@@ -352,29 +357,42 @@ func (p *process) tell(c config.Change) {
 	}
 }
 
-// replaceAuthorities restarts roles that serve with another CA of the API server: clients read its file once. The caller
-// holds mu.
+// isReplaced reports whether a role serves with another text of authorities. The caller holds mu.
+func (p *process) isReplaced(now string) bool {
+	return now != "" && slices.ContainsFunc(p.running, func(r *running) bool { return now != r.ca })
+}
+
+// replaceAuthorities restarts roles that serve with another text of authorities, unless it is invalid. The caller holds mu.
 func (p *process) replaceAuthorities(now string) {
-	if now == "" {
-		return
+	for _, r := range p.running {
+		if r.Check == nil {
+			continue
+		}
+		if err := r.Check(p.config); err != nil {
+			p.refuse(err)
+			return
+		}
 	}
-	told := false
+	what, file := "CA certificate of the API server", p.config.APICAFile
+	if p.config.Kubeconfig != "" {
+		what, file = "kubeconfig", p.config.Kubeconfig
+	}
+	p.log.Infof("%s: %s was replaced", what, file)
 	for _, r := range p.running {
 		if now == r.ca {
 			continue
-		}
-		if !told {
-			p.log.Infof("CA certificate of the API server: %s was replaced", p.config.APICAFile)
-			told = true
 		}
 		r.restart(ErrChanged)
 		r.ca = now // until the role has begun again
 	}
 }
 
-// authorities is the text of the API server's CA certificates; a client reads them once. It is empty if they are
-// not in a file, or are invalid.
+// authorities is the text of the file that a client of the API server reads once: a kubeconfig, or CA certificates. It is
+// empty without such a file, or if the certificates are invalid. Role.Check looks at a kubeconfig.
 func authorities(cfg config.Config) string {
+	if cfg.Kubeconfig != "" {
+		return read(cfg.Kubeconfig)
+	}
 	text := read(cfg.APICAFile)
 	if text == "" || !x509.NewCertPool().AppendCertsFromPEM([]byte(text)) {
 		return "" // clients report it

@@ -75,34 +75,67 @@ func certificate(t *testing.T, serial int64) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
+// A replacement is a text of a file, and whether roles serve again with it.
+type replacement struct {
+	text  []byte
+	again bool
+}
+
 // A corrected or renewed CA certificate of the API server is followed, and half a file is not.
 func TestFollowerReadsAnotherCACertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
+	first, second := certificate(t, 1), certificate(t, 2)
+	replace(t, file, config.Config{APICAFile: file}, nil, []replacement{
+		{first, false}, {first[:len(first)/2], false}, {nil, false}, {second, true}, {second, false}, {append(first, second...), true},
+	})
+}
+
+// A replaced kubeconfig is followed. One that the role refuses is not: a line of the log says why, once.
+func TestFollowerReadsAnotherKubeconfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	check := func(config.Config) error {
+		if text, err := os.ReadFile(file); err != nil || string(text) == "bad" {
+			return errors.New("bad kubeconfig")
+		}
+		return nil
+	}
+	log := replace(t, file, config.Config{Kubeconfig: file}, check, []replacement{
+		{[]byte("first"), false}, {nil, false}, {[]byte("bad"), false}, {[]byte("second"), true}, {[]byte("second"), false},
+	})
+	for text, want := range map[string]int{"keeping the former configuration: bad kubeconfig": 1, "kubeconfig: " + file + " was replaced": 1} {
+		if n := strings.Count(log, text); n != want {
+			t.Errorf("%d times %q, want %d:\n%s", n, text, want, log)
+		}
+	}
+}
+
+// replace serves with a configuration while a file is replaced. It checks when the role serves again, and returns the log.
+func replace(t *testing.T, file string, c config.Config, check func(config.Config) error, steps []replacement) string {
+	t.Helper()
 	write := func(text []byte) {
 		if err := os.WriteFile(file, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, second := certificate(t, 1), certificate(t, 2)
+	log, out := logrus.New(), &bytes.Buffer{}
+	log.SetOutput(out)
+	log.SetFormatter(&logrus.TextFormatter{DisableQuote: true})
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		served, ended := make(chan struct{}, 9), make(chan error)
 		f := settings.Follower{
-			Load: func(context.Context) (config.Config, error) { return config.Config{APICAFile: file}, nil },
-			Roles: []settings.Role{{Log: logrus.NewEntry(logrus.New()), Serve: func(ctx context.Context, _ settings.Session, ready func()) error {
+			Load: func(context.Context) (config.Config, error) { return c, nil },
+			Roles: []settings.Role{{Log: logrus.NewEntry(log), Check: check, Serve: func(ctx context.Context, _ settings.Session, ready func()) error {
 				ready()
 				served <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
 			}}},
 		}
-		write(first)
+		write(steps[0].text)
 		go func() { ended <- f.Run(ctx, func() {}) }()
 		<-served
-		for _, step := range []struct {
-			text  []byte
-			again bool
-		}{{first, false}, {first[:len(first)/2], false}, {nil, false}, {second, true}, {second, false}, {append(first, second...), true}} {
+		for _, step := range steps {
 			write(step.text)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
@@ -118,6 +151,7 @@ func TestFollowerReadsAnotherCACertificate(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return out.String()
 }
 
 // Settings of the configuration file are followed by the roles that read them, once the file is complete. The log says

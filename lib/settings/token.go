@@ -22,8 +22,12 @@ type Token struct {
 // less.
 const tokenWarning = 7 * 24 * time.Hour
 
-// ReadToken reads the token named by a configuration. It reports false without a token, or for one without an end.
+// ReadToken reads the token named by a configuration. It reports false without a token, for one without an end, and if a
+// kubeconfig replaces it.
 func ReadToken(c config.Config) (Token, bool) {
+	if c.Kubeconfig != "" {
+		return Token{}, false
+	}
 	text, source := c.APIToken.Reveal(), "k8s-api-token"
 	if text == "" {
 		b, err := os.ReadFile(c.APITokenFile)
