@@ -268,6 +268,8 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 	defer cancel()
 	saved, err := registry.Read(ctx, c.cluster, c.copy())
 	switch {
+	case err != nil && kube.Refuses(err) && w.Companion != nil: // the token is read again; the process may have other roles
+		w.log("watcher").Warnf("the API server refuses this host's token or rights, waiting: %v; renew the token or the kubeconfig, or grant the rights", err)
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)
 	case err != nil:
