@@ -61,6 +61,13 @@ func Clean(ctx context.Context, o Options) error {
 	}
 	c := &cleaner{Options: o, log: settings.Log(o.Log, "node")}
 	c.host = &overlayhost.Host{Config: cfg, Switch: sw, RunDir: cfg.RunDir, Report: progress.Log(func(text string) { c.log.Warn(text) })}
+	here, err := uplink.NodeHere(ctx, sw)
+	if err != nil {
+		return err
+	}
+	if here != "" && !strings.EqualFold(here, c.name()) {
+		return fmt.Errorf("this host is node %s, not %s: give --cleanup-node=%[1]s", here, c.name())
+	}
 	// The kubelet starts no further pods. The claim goes early, so that others stop sending to this gateway.
 	for _, step := range []func(context.Context) error{c.cni, c.claim, c.gateway, c.services, c.nic, c.port, c.settings, c.boot} {
 		if err := step(ctx); err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ovn-k8s/lib/names"
 )
 
@@ -56,6 +58,26 @@ func TestCNIFails(t *testing.T) {
 			w.script(d.mend)
 			w.complete()
 		})
+	}
+}
+
+// A clean-up of another node than that of the host changes nothing.
+func TestCleanUpOfAnotherNode(t *testing.T) {
+	w := newNode(t, "n22", "10.128.2.0/23")
+	w.start("gateway-mode=local")
+	w.complete()
+	w.stop()
+	before := w.settled()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, log, err := w.Run(w.ctx, self, append(w.args("clean"), "cleanup-node=n23")...)
+	if err == nil || !strings.Contains(err.Error(), "this host is node n22, not n23: give --cleanup-node=n22") {
+		t.Errorf("%v: %s", err, log)
+	}
+	if after := w.settled(); after != before {
+		t.Errorf("the host changed (-before +after):\n%s", cmp.Diff(before, after))
 	}
 }
 
