@@ -76,6 +76,7 @@ type engine struct {
 	inside    []netip.Prefix                  // subnets and addresses routed to the management port
 	hops      []netip.Addr                    // of default routes
 	restart   func()                          // starts another engine
+	gone      absence                         // of the gateway from the bridge
 	firewall  map[string]*firewall.Firewall   // by part
 	tables    map[netip.Addr]*nodeport.Tables // by family; belongs to sync's work
 	health    *healthcheck.Servers

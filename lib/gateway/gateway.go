@@ -61,6 +61,7 @@ type Options struct {
 type Helper struct {
 	Options
 	engine atomic.Pointer[engine]
+	adopts bool // it serves the bridge that is shared, since no option names one
 }
 
 // closed is Closed for the present settings.
@@ -123,7 +124,7 @@ func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
 // serve runs with one configuration until ctx ends.
 func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) error {
 	cfg, sw, commands := s.Config, s.Switch, &h.engine
-	h = &Helper{Options: h.Options}
+	h = &Helper{Options: h.Options, adopts: h.Bridge == ""}
 	if err := h.adoptBridge(ctx, sw); err != nil {
 		return err
 	}

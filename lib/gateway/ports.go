@@ -39,16 +39,20 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unserved, nics := sharedBridge(all)
-	if len(nics) != 1 {
-		unserved = ""
-	}
+	shared, nics := sharedBridge(all)
 	e.send(func() []string {
 		if p.node == "" { // a management port missing for a moment does not make this another node
 			p.node = e.ports.node
 		}
-		if e.helper.Bridge == "" && unserved != "" {
-			e.restart() // to serve it
+		switch {
+		case !e.helper.adopts:
+		case shared != "" || e.helper.Bridge == "":
+			e.gone = absence{}
+			if shared != e.helper.Bridge && len(nics) == 1 {
+				e.restart() // to serve it
+			}
+		case e.gone.lasts(func() { e.send(func() []string { return []string{partPorts} }) }):
+			e.restart() // the bridge is the host's alone
 		}
 		if p.same(e.ports) && slices.Equal(inside, e.inside) && slices.Equal(hops, e.hops) {
 			return nil
@@ -60,6 +64,21 @@ func (e *engine) readPorts(ctx context.Context) error {
 		return slices.DeleteFunc(e.all(), func(part string) bool { return part == partPorts })
 	})
 	return nil
+}
+
+// goneFor is how long a gateway must have left its bridge: a port that another program has deleted is back before.
+const goneFor = 2 * time.Second
+
+// An absence is the time since when a gateway has left its bridge. Zero: it is there.
+type absence struct{ since time.Time }
+
+// lasts reports whether the gateway is away for goneFor. Until then it has look called at that time.
+func (a *absence) lasts(look func()) bool {
+	if a.since.IsZero() {
+		a.since = time.Now()
+		time.AfterFunc(goneFor, look)
+	}
+	return time.Since(a.since) >= goneFor
 }
 
 // gateways are the modes of gateways, with their needs for forwarding packets.

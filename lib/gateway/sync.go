@@ -48,7 +48,7 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 	case !patch && e.reconnect(ctx):
 		return nil // an event of the database follows
 	case !patch:
-		return fmt.Errorf("bridge %s has no port %s: run \"ovn-k8s-overlay gateway-init\" on this node", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
+		return fmt.Errorf("bridge %s has no port %s, which \"ovn-k8s-overlay gateway-init\" or ovnkube makes: the bridge is the host's alone until it is there", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
 	}
 	return nil
 }

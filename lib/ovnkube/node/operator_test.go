@@ -61,6 +61,31 @@ func TestCNIFails(t *testing.T) {
 	}
 }
 
+// A host started with other options of the gateway has the gateway of these, and no flows of the former one, without another
+// start.
+func TestOtherGateway(t *testing.T) {
+	w := newShared(t, "n21")
+	_, hops := w.Second()
+	for bridge, options := range map[string][]string{
+		"breth0": {"gateway-mode=shared", "gateway-interface=breth0"},
+		"breth1": {"gateway-mode=shared", "gateway-interface=eth1", "gateway-nexthop=" + hops[0].String()},
+		"br-int": {"gateway-mode=local"},
+		"none":   nil,
+	} {
+		w.stop()
+		w.start(options...)
+		w.complete()
+		for _, b := range []string{"breth0", "breth1"} {
+			ours := "ovs-ofctl dump-flows " + b + " | grep -q cookie=0x6b38736777"
+			if b != bridge {
+				ours = "! { " + ours + "; }"
+			}
+			w.await(ours)
+		}
+		w.until("check", func() error { return w.check(options...) })
+	}
+}
+
 // A clean-up of another node than that of the host changes nothing.
 func TestCleanUpOfAnotherNode(t *testing.T) {
 	w := newNode(t, "n22", "10.128.2.0/23")

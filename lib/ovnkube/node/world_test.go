@@ -278,6 +278,19 @@ func (w *world) clean(more ...string) string {
 	return log
 }
 
+// check runs the comparison of the host with the node. The CNI server of these tests has no socket.
+func (w *world) check(options ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	found, _, err := w.Run(w.ctx, self, w.args("check", options...)...)
+	if err == nil && strings.TrimSpace(found) != "! nothing serves CNI requests of this host: start ovnkube" {
+		err = errors.New(found)
+	}
+	return err
+}
+
 // newNode makes the host of a Node with some subnets, with Open vSwitch, but without ovnkube.
 func newNode(t *testing.T, name string, subnets ...string) *world {
 	t.Helper()
