@@ -121,28 +121,36 @@ func (st store) path(bridge string) string { return filepath.Join(st.dir, bridge
 func (st store) write(j journal) error {
 	text, err := json.MarshalIndent(j, "", "\t")
 	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return st.unwritten(err)
 	}
 	f, err := os.CreateTemp(st.dir, unfinished)
 	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return st.unwritten(err)
 	}
 	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return st.unwritten(err)
 	}
 	if err := os.Rename(f.Name(), st.path(j.Snapshot.Bridge)); err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return st.unwritten(err)
 	}
 	return st.sync()
+}
+
+// unwritten is the error of a journal, without the name of its temporary file: the next try has another one.
+func (st store) unwritten(err error) error {
+	if of := (*fs.PathError)(nil); errors.As(err, &of) {
+		err = of.Err
+	}
+	return fmt.Errorf("writing the journal of a move in %s: %w", st.dir, err)
 }
 
 // sync flushes the directory.
 func (st store) sync() error {
 	d, err := os.Open(st.dir)
 	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+		return st.unwritten(err)
 	}
 	return errors.Join(d.Sync(), d.Close())
 }

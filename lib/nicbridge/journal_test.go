@@ -73,3 +73,12 @@ func TestAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The error of a journal that cannot be written names the directory, and is the same at each try.
+func TestAJournalThatCannotBeWritten(t *testing.T) {
+	st := store{t.TempDir() + "/missing"}
+	want := "writing the journal of a move in " + st.dir + ": no such file or directory"
+	if err := st.write(journal{}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

@@ -188,7 +188,7 @@ func (p *Plan) managementInterface(ctx context.Context, node string) (name strin
 		id := i.ExternalIDs[names.IfaceID]
 		ids[i.Name] = id
 		if other, ok := strings.CutPrefix(id, names.ManagementPort("")); ok && id != want && strings.HasPrefix(i.Name, names.ManagementPort("")) {
-			p.host.Report.Warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%s", i.Name, other, other)
+			p.host.Report.Warn("this host also has %s, the management port of node %s: if the host is not that node any more, run node-remove --node-name=%[2]s, or ovnkube --cleanup-node=%[2]s", i.Name, other)
 		}
 	}
 	name = usual

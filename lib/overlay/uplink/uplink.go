@@ -73,7 +73,7 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	if u.former, err = findFormer(ctx, h.Switch, r.Name); err != nil {
 		return nil, err
 	}
-	if g.Node, err = NodeHere(ctx, h.Switch); err != nil {
+	if g.Node, err = nodeHere(ctx, h.Switch); err != nil {
 		return nil, err
 	}
 	switch g.Mode {
@@ -100,8 +100,8 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	return u, err
 }
 
-// NodeHere returns the node with its management port on this host, or "".
-func NodeHere(ctx context.Context, sw *vswitch.Switch) (string, error) {
+// nodeHere returns the node with its management port on this host, or "".
+func nodeHere(ctx context.Context, sw *vswitch.Switch) (string, error) {
 	all, err := sw.Interfaces(ctx)
 	for _, i := range all {
 		if node, ok := strings.CutPrefix(i.ExternalIDs[names.IfaceID], names.ManagementPort("")); ok && i.Bridge == names.IntegrationBridge && i.Type == "internal" {

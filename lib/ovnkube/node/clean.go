@@ -61,15 +61,8 @@ func Clean(ctx context.Context, o Options) error {
 	}
 	c := &cleaner{Options: o, log: settings.Log(o.Log, "node")}
 	c.host = &overlayhost.Host{Config: cfg, Switch: sw, RunDir: cfg.RunDir, Report: progress.Log(func(text string) { c.log.Warn(text) })}
-	here, err := uplink.NodeHere(ctx, sw)
-	if err != nil {
-		return err
-	}
-	if here != "" && !strings.EqualFold(here, c.name()) {
-		return fmt.Errorf("this host is node %s, not %s: give --cleanup-node=%[1]s", here, c.name())
-	}
 	// The kubelet starts no further pods. The claim goes early, so that others stop sending to this gateway.
-	for _, step := range []func(context.Context) error{c.cni, c.claim, c.gateway, c.services, c.nic, c.port, c.settings, c.boot} {
+	for _, step := range []func(context.Context) error{c.itself, c.cni, c.claim, c.gateway, c.services, c.nic, c.port, c.settings, c.boot} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -97,6 +90,29 @@ func (c *cleaner) apply(edits []files.Edit, err error) error {
 		c.did("%v", e)
 	}
 	return files.Apply(edits)
+}
+
+// itself returns an error if this host is another node only: it has that node's management port.
+func (c *cleaner) itself(ctx context.Context) error {
+	all, err := c.host.Switch.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	other := ""
+	for _, i := range all {
+		node, ok := strings.CutPrefix(i.ExternalIDs[names.IfaceID], names.ManagementPort(""))
+		switch {
+		case !ok || i.Bridge != names.IntegrationBridge || i.Type != "internal":
+		case strings.EqualFold(node, c.name()):
+			return nil
+		default:
+			other = node
+		}
+	}
+	if other != "" {
+		return fmt.Errorf("this host is node %s, not %s: give --cleanup-node=%[1]s", other, c.name())
+	}
+	return nil
 }
 
 // cni removes the CNI configuration and the plugin.

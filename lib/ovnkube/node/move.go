@@ -54,8 +54,8 @@ func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
 	if reached {
 		c.ConfirmWithin = confirmWithin
 	}
-	p.log.Infof("moving %s with its addresses and routes to bridge %s", nic, bridge)
-	err := nicbridge.Move(ctx, nicbridge.ToBridge, c)
+	text := fmt.Sprintf("moving %s with its addresses and routes to bridge %s", nic, bridge)
+	err := p.apply([]string{text}, func() error { return nicbridge.Move(ctx, nicbridge.ToBridge, c) })
 	if err != nil && !nicbridge.IsUndone(err) {
 		return err // nothing was changed
 	}

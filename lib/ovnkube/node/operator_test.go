@@ -45,11 +45,7 @@ func TestCNIFails(t *testing.T) {
 			w.script(d.damage)
 			w.start()
 			w.says(d.says)
-			port := names.ManagementInterface("d-" + name)
-			for range 2 { // two more passes
-				w.script("ip address flush dev " + port + " scope global")
-				w.await("ip address show dev " + port + " | grep 10.128.2.2/23")
-			}
+			w.twoPasses()
 			for text, most := range map[string]int{"trying again: ": 1, "recovered": 0, "write /etc/cni/net.d/": 1, "copy /usr/local/bin/": 1} {
 				if n := strings.Count(w.role.Output(), "|INFO|"+text) + strings.Count(w.role.Output(), "|WARN|"+text); n > most {
 					t.Errorf("%d lines with %q:\n%s", n, text, w.role.Output())
@@ -59,6 +55,35 @@ func TestCNIFails(t *testing.T) {
 			w.complete()
 		})
 	}
+}
+
+// twoPasses waits for two more passes.
+func (w *world) twoPasses() {
+	w.t.Helper()
+	port := names.ManagementInterface(w.Name)
+	for range 2 {
+		w.script("ip address flush dev " + port + " scope global")
+		w.await("ip address show dev " + port + " | grep 10.128.2.2/23")
+	}
+}
+
+// A NIC is not moved while the disk of the journal is full; one line says so.
+func TestFullDiskOfTheJournal(t *testing.T) {
+	w := newNode(t, "n24", "10.128.2.0/23")
+	const dir = "/etc/openvswitch/ovn-k8s-util"
+	w.script("mkdir -p " + dir + " && mount -t tmpfs -o size=4k tmpfs " + dir + " && dd if=/dev/zero of=" + dir + "/x bs=4k count=1")
+	w.start("gateway-mode=shared")
+	w.says("trying again: writing the journal of a move in " + dir + ": no space left on device")
+	w.twoPasses()
+	for _, text := range []string{"trying again: ", "moving eth0 "} {
+		if n := strings.Count(w.role.Output(), text); n != 1 {
+			t.Errorf("%d lines with %q:\n%s", n, text, w.role.Output())
+		}
+	}
+	has(t, w.script("ip route; ip address show dev eth0"), "default via 198.18.0.1 dev eth0", "198.18.0.11/24")
+	w.script("umount " + dir)
+	w.complete()
+	has(t, w.script("ip route"), "default via 198.18.0.1 dev breth0")
 }
 
 // A host started with other options of the gateway has the gateway of these, and no flows of the former one, without another
