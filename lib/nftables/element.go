@@ -79,7 +79,7 @@ func last(p netip.Prefix) []byte {
 	return b
 }
 
-// decode is the inverse of encode.
+// decode is the inverse of encode. The error is about elements of other programs.
 func decode(set ruleset.Set, family netip.Addr, raw netfilter.SetElement) (e ruleset.Element, err error) {
 	key := fields{left: raw.Key, size: family.BitLen() / 8}
 	end := fields{left: raw.KeyEnd, size: key.size}
@@ -90,13 +90,16 @@ func decode(set ruleset.Set, family netip.Addr, raw netfilter.SetElement) (e rul
 		switch f {
 		case ruleset.Source:
 			e.Source = between(key.addr(), end.addr())
-			key.bad = key.bad || !e.Source.IsValid()
+			key.is(e.Source.IsValid())
 		case ruleset.Destination:
-			e.Destination, _ = key.addr(), end.addr()
+			e.Destination = key.addr()
+			end.is(e.Destination == end.addr())
 		case ruleset.Protocol:
-			e.Protocol, _ = key.protocol(), end.protocol()
+			e.Protocol = key.protocol()
+			end.is(e.Protocol == end.protocol())
 		case ruleset.Port:
-			e.Port, _ = key.port(), end.port()
+			e.Port = key.port()
+			end.is(e.Port == end.port())
 		}
 	}
 	if key.bad || len(key.left) > 0 || end.bad || len(end.left) > 0 {
@@ -147,6 +150,9 @@ type fields struct {
 	bad  bool
 }
 
+// is records whether a field is as it should be.
+func (f *fields) is(right bool) { f.bad = f.bad || !right }
+
 func (f *fields) next(size int) []byte {
 	whole := (size + register - 1) / register * register
 	if len(f.left) < whole {
@@ -172,7 +178,8 @@ func (f *fields) protocol() string {
 			return name
 		}
 	}
-	return fmt.Sprint(number)
+	f.bad = true
+	return ""
 }
 
 // between is the prefix from its first to its last address, invalid if there is none.

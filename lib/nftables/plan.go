@@ -23,7 +23,8 @@ type plan struct {
 	flush     []string        // chains that are there, and keep no rule
 	chains    []ruleset.Chain // new, or empty by then
 	edits     []edit
-	deleted   []change // elements
+	emptied   []ruleset.Set // with elements of other programs
+	deleted   []change      // elements
 	added     []change
 	goneMaps  []string
 	goneSets  []string
@@ -39,7 +40,7 @@ type change struct {
 }
 
 func (p *plan) empty() bool {
-	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.edits)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
+	return len(p.newSets)+len(p.newChains)+len(p.flush)+len(p.edits)+len(p.emptied)+len(p.deleted)+len(p.added)+len(p.goneMaps)+len(p.goneSets)+len(p.gone) == 0 && !p.last
 }
 
 // needsNFT reports whether the plan has rules given by their text only, or new objects other than sets of clients and chains
@@ -141,6 +142,9 @@ func (p *plan) compareSet(have *state, s ruleset.Set) {
 	if !there {
 		p.newSets = append(p.newSets, s)
 	}
+	if old.foreign {
+		p.emptied, old.elements = append(p.emptied, s), nil
+	}
 	deleted, added := differ(old.elements, s.Elements)
 	for _, e := range deleted {
 		p.deleted = append(p.deleted, change{s, e})
@@ -189,6 +193,9 @@ func (p *plan) transaction(nft knftables.Interface, k kernel) (*knftables.Transa
 	}
 	for _, name := range p.flush {
 		tx.Flush(&knftables.Chain{Name: name})
+	}
+	for _, s := range p.emptied {
+		tx.Flush(declaration(s, k.family))
 	}
 	for _, c := range p.deleted {
 		tx.Delete(element(c, false))
@@ -267,6 +274,9 @@ func (p *plan) lines() (out []string) {
 	}
 	for _, name := range p.flush {
 		add("flush chain %s", name)
+	}
+	for _, s := range p.emptied {
+		add("flush set %s", s.Name)
 	}
 	for _, c := range p.deleted {
 		add("delete element %s { %s }", c.set.Name, strings.Join(c.set.KeyOf(c.Element), " . "))

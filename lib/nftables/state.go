@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,6 +25,7 @@ type state struct {
 type contents struct {
 	raw      []netfilter.SetElement
 	elements []ruleset.Element
+	foreign  bool // there are others, of another program: no ruleset.Element is like them
 }
 
 // of returns the sets or the maps of a state: their kind is that of a wanted set.
@@ -136,20 +136,20 @@ func whole(t ruleset.Table) ruleset.Table {
 }
 
 // parse decodes the elements of a set that was read.
-func (s *state) parse(set ruleset.Set, family netip.Addr) error {
+func (s *state) parse(set ruleset.Set, family netip.Addr) {
 	all := s.of(set)
 	c := all[set.Name]
 	if len(c.raw) == 0 {
-		return nil
+		return
 	}
 	parsed := contents{elements: make([]ruleset.Element, 0, len(c.raw))}
 	for _, raw := range c.raw {
 		e, err := decode(set, family, raw)
 		if err != nil {
-			return fmt.Errorf("%w: element of %s: %w", ErrUnreadable, set.Name, err)
+			parsed.foreign = true
+			continue
 		}
 		parsed.elements = append(parsed.elements, e)
 	}
 	all[set.Name] = parsed
-	return nil
 }

@@ -211,9 +211,7 @@ func (t *Table) plan(prefix string, want ruleset.Table) (*plan, bool, error) {
 	t.state.absorb(prefix)
 	have, rest := t.state.against(prefix, want)
 	for _, s := range rest.Sets {
-		if err := have.parse(s, t.family); err != nil {
-			return nil, read, err
-		}
+		have.parse(s, t.family)
 	}
 	p := compare(have, prefix, rest)
 	p.after = t.state.written(prefix, want)

@@ -57,6 +57,9 @@ func (k kernel) apply(p *plan) error {
 	for _, name := range p.flush {
 		c.FlushChain(&netfilter.Chain{Table: table, Name: name})
 	}
+	for _, s := range p.emptied {
+		c.FlushSet(&netfilter.Set{Table: table, Name: s.Name})
+	}
 	if err := eachMessage(table, bare(p.deleted), c.SetDeleteElements); err != nil {
 		return err
 	}
