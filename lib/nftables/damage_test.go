@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,5 +54,16 @@ func TestForeignElementsGo(t *testing.T) {
 				t.Errorf("%s (-before +after):\n%s", harm, diff)
 			}
 		}
+	}
+}
+
+// The error about a refused transaction is one line, however many of its messages the kernel refuses.
+func TestARefusedTransaction(t *testing.T) {
+	namespace.Load(t, "table ip other { }")
+	k := kernel{netip.IPv4Unspecified()}
+	all := compare(&state{}, "svc-", whole(balanced(k.family, 200)))
+	err := k.apply(&plan{newChains: all.newChains[1:], newSets: all.newSets}) // without the table
+	if err == nil || strings.Contains(err.Error(), "\n") || len(err.Error()) > 200 {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,7 +40,7 @@ func (k kernel) apply(p *plan) error {
 	table := k.table()
 	if p.last {
 		c.DelTable(table)
-		return c.Flush()
+		return commit(c)
 	}
 	rules, err := p.rules(k)
 	if err != nil {
@@ -77,7 +78,17 @@ func (k kernel) apply(p *plan) error {
 	for _, name := range p.gone {
 		c.DelChain(&netfilter.Chain{Table: table, Name: name})
 	}
-	return c.Flush()
+	return commit(c)
+}
+
+// commit sends the transaction. If the kernel refuses many of its messages, the error is the first one's.
+func commit(c *netfilter.Conn) error {
+	err := c.Flush()
+	var all interface{ Unwrap() []error }
+	for errors.As(err, &all) {
+		err = all.Unwrap()[0]
+	}
+	return err
 }
 
 // eachMessage calls send with elements of one set, as many as one message may have.
