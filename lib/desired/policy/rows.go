@@ -243,7 +243,7 @@ func (r *boundRule) egressSets() (out []egressSet) {
 	}
 	for _, text := range slices.Sorted(maps.Keys(groups)) {
 		sum := sha256.Sum256([]byte(text))
-		set := egressSet{name: hex.EncodeToString(sum[:4])}
+		set := egressSet{name: hex.EncodeToString(sum[:16])}
 		if t := groups[text]; many(ports[text], 0) {
 			set.parts = partsOf(t, "dst", ports[text])
 		} else {
