@@ -3,7 +3,7 @@ package nodeport
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base32"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -328,9 +328,12 @@ func comment(k service.Key, port service.Port) string {
 	return fmt.Sprintf("-m comment --comment %q", strings.TrimSuffix(k.String()+":"+port.Name, ":"))
 }
 
-// chainName names a chain of one port of a Service. Names have up to 28
-// characters.
+// hashed are the bytes of a hash in a chain's name: 80 bits, as in those of kube-proxy. With fewer, users could find a name for
+// a Service with a chain of another Service.
+const hashed = 10
+
+// chainName names a chain of one port of a Service. Names of iptables have at most 28 characters.
 func chainName(kind string, f service.Frontend, more string) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s:%d/%s %s", f.Key, f.Port().Port, f.Protocol(), more)))
-	return ChainPrefix + kind + "-" + strings.ToUpper(hex.EncodeToString(sum[:7]))
+	return ChainPrefix + kind + "-" + base32.StdEncoding.EncodeToString(sum[:hashed])
 }

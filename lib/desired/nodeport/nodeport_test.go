@@ -421,3 +421,19 @@ func TestMasqueradeIsRandom(t *testing.T) {
 func chainsOf(h Host, family netip.Addr, frontends service.List, pods []hostport.Pod) []Chain {
 	return NewRules(h, family, frontends, pods).Chains(false)
 }
+
+// Two Services have no chain in common, whatever their names: these two have equal beginnings of hashes, 56 bits, found in half a
+// minute. Names of chains have at most 28 characters, for iptables.
+func TestNamesOfChains(t *testing.T) {
+	var chains []string
+	for _, name := range []string{"a820ded04230582", "a3089b2b77f14f0"} {
+		f := web(func(s *service.Resolved) { s.Name = name })[0]
+		for _, kind := range []string{"EXT", "POD", "SVC", "INT", "OWN", "SEP", "KEP"} {
+			chains = append(chains, chainName(kind, f, ""))
+		}
+	}
+	slices.Sort(chains)
+	if n := len(slices.Compact(slices.Clone(chains))); n != len(chains) || slices.ContainsFunc(chains, func(c string) bool { return len(c) > 28 }) {
+		t.Errorf("%d different names of %q", n, chains)
+	}
+}
