@@ -143,6 +143,7 @@ const (
 	maxOuter     = 1000   // addresses outside
 	maxRanges    = 1000   // source ranges
 	maxFrontends = 50_000 // ports at addresses
+	maxGuards    = 50_000 // source ranges of ports at addresses: elements, rules or flows of every node
 )
 
 // limit removes the excess: first the addresses outside, then all ports.
@@ -150,6 +151,7 @@ func (s *Service) limit() {
 	outer := len(s.ExternalIPs) + len(s.Ingress)
 	inner := len(s.Ports) * (len(s.ClusterIPs) + 1)
 	ways := inner + len(s.Ports)*outer
+	guards := len(s.Ports) * len(s.Ingress) * len(s.SourceRanges)
 	why := ""
 	switch {
 	case outer > maxOuter:
@@ -158,6 +160,8 @@ func (s *Service) limit() {
 		why = fmt.Sprintf("%d loadBalancerSourceRanges are more than %d", len(s.SourceRanges), maxRanges)
 	case outer > 0 && ways > maxFrontends:
 		why = fmt.Sprintf("with all ports they would be %d frontends, more than %d", ways, maxFrontends)
+	case guards > maxGuards:
+		why = fmt.Sprintf("%d loadBalancerSourceRanges for each of %d ports at %d addresses are %d, more than %d", len(s.SourceRanges), len(s.Ports), len(s.Ingress), guards, maxGuards)
 	}
 	if why != "" {
 		s.AddProblem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)

@@ -278,7 +278,9 @@ func TestAServiceThatIsTooLarge(t *testing.T) {
 		{"ports at addresses", func(s *corev1.Service) { s.Spec.ExternalIPs = external(1000); ports(s, 50) }, 50, 0,
 			none + "with all ports they would be 50100 frontends, more than 50000: split the service"},
 		{"source ranges", func(s *corev1.Service) { ranges(s, 1001) }, 1, 0, none + "1001 loadBalancerSourceRanges are more than 1000: split the service"},
-		{"source ranges of ports, which are no product", func(s *corev1.Service) { ranges(s, 1000); ports(s, 50) }, 50, 1, ""},
+		{"as many source ranges of ports as there may be", func(s *corev1.Service) { ranges(s, 1000); ports(s, 50) }, 50, 1, ""},
+		{"source ranges of ports", func(s *corev1.Service) { ranges(s, 1000); ports(s, 51) }, 51, 0,
+			none + "1000 loadBalancerSourceRanges for each of 51 ports at 1 addresses are 51000, more than 50000: split the service"},
 		{"ports", func(s *corev1.Service) { ports(s, 25001) }, 0, 0,
 			"service default/web has none of its 25001 ports: at all its addresses they would be more than 50000 frontends: split the service"},
 	} {
