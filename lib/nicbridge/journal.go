@@ -62,12 +62,12 @@ func (st store) lock() (unlock func(), err error) {
 		_ = f.Close()
 		return nil, errBusy
 	}
-	dir, err := st.flock(syscall.LOCK_EX)
+	working, err := st.flock(syscall.LOCK_EX)
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
-	unlock = func() { _, _ = dir.Close(), f.Close() }
+	unlock = func() { _, _ = working.Close(), f.Close() }
 	if err := st.sweep(); err != nil {
 		unlock()
 		return nil, fmt.Errorf("removing unfinished journals: %w", err)
@@ -75,20 +75,20 @@ func (st store) lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// flock locks the directory itself until the file is closed. The holder of lock has it beside its lock: idle waits for its
-// end by it, and so does not make another process fail with errBusy.
+// flock locks a second file until it is closed. The holder of lock has it beside its lock: idle waits for its end by it, and so
+// does not make another process fail with errBusy. Only root may open both files: the lock of another user would stop all moves.
 func (st store) flock(how int) (*os.File, error) {
-	dir, err := os.Open(st.dir)
+	working, err := os.OpenFile(filepath.Join(st.dir, "working"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking the journal: %w", err)
 	}
 	for {
-		err := syscall.Flock(int(dir.Fd()), how)
+		err := syscall.Flock(int(working.Fd()), how)
 		if err == nil {
-			return dir, nil
+			return working, nil
 		}
 		if !errors.Is(err, syscall.EINTR) {
-			_ = dir.Close()
+			_ = working.Close()
 			return nil, fmt.Errorf("locking the journal: %w", err)
 		}
 	}
@@ -96,11 +96,11 @@ func (st store) flock(how int) (*os.File, error) {
 
 // idle waits until the holder of the lock has released it, or has died.
 func (st store) idle() error {
-	dir, err := st.flock(syscall.LOCK_SH)
+	working, err := st.flock(syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
-	return dir.Close()
+	return working.Close()
 }
 
 // unfinished is the prefix of incomplete journals.

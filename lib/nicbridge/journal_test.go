@@ -1,9 +1,18 @@
 package nicbridge
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"ovn-k8s/test/limit"
+	"ovn-k8s/test/require"
 )
 
 func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
@@ -27,9 +36,69 @@ func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if len(names) != 2 || names[0] != "breth0.json" || names[1] != "lock" {
+	if !slices.Equal(names, []string{"breth0.json", "lock", "working"}) {
 		t.Errorf("there are %q", names)
 	}
+}
+
+// A user of the host who locks all that a user may open does not hold up moves.
+func TestLocksOfUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		require.Nothing(t, require.Node, "root")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	st := store{filepath.Join(dir, "ovn-k8s-util")}
+	unlock, err := st.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	files, err := filepath.Glob(st.dir + "/*")
+	if err != nil || !lockedByUser(t, st.dir) {
+		t.Fatalf("a user cannot lock %s: %v", st.dir, err)
+	}
+	for _, path := range files {
+		lockedByUser(t, path)
+	}
+	done := make(chan error, 1)
+	go func() {
+		unlock, err := st.lock()
+		if err == nil {
+			unlock()
+		}
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-time.After(limit.Of(10 * time.Second)):
+		t.Fatal("a move waits for a user")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// lockedByUser lets another user lock a file until the end of the test, and reports whether that is possible.
+func lockedByUser(t *testing.T, path string) bool {
+	t.Helper()
+	cmd := exec.Command("flock", path, "sh", "-c", "echo locked; exec sleep inf")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	return line == "locked\n"
 }
 
 // The disk becomes full during a move: steps without a need for space are done, and the rest stays as before.
