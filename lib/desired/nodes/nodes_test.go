@@ -298,6 +298,10 @@ func TestClaims(t *testing.T) {
 	if p := s.next(s.put("n2")).Problems[topology.NodeUnit("n2")]; p == nil || len(p.Error()) > 800 {
 		t.Errorf("many values: %v", p)
 	}
+	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) {
+		g.NextHops = []netip.Addr{netip.MustParseAddr("192.0.2.253"), netip.MustParseAddr("192.0.2.254")}
+	})
+	s.problem(s.next(s.put("n2")), "n2", "default gateways 192.0.2.253,192.0.2.254: give at most one IPv4 and one IPv6 address")
 	if len(s.record.Gateways) != 1 {
 		t.Errorf("gateways: %+v", s.record.Gateways)
 	}

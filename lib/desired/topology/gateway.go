@@ -204,6 +204,11 @@ func (c Cluster) checkGateway(name string, g Gateway) error {
 	for _, hop := range g.NextHops {
 		errs = append(errs, g.checkHop(hop))
 	}
+	for _, family := range ipnet.Families() {
+		if hops := g.hopsOf(family); len(hops) > 1 {
+			errs = append(errs, fmt.Errorf("default gateways %s: give at most one IPv4 and one IPv6 address", ipnet.Join(hops)))
+		}
+	}
 	for i, a := range g.Rampout {
 		for _, b := range g.Rampout[:i] {
 			if a.Overlaps(b) {
@@ -212,6 +217,11 @@ func (c Cluster) checkGateway(name string, g Gateway) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hopsOf are the next hops of a family.
+func (g Gateway) hopsOf(family netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(g.NextHops), func(a netip.Addr) bool { return !ipnet.SameFamily(a, family) })
 }
 
 // checkHop checks that a next hop is a neighbour. A prefix of full length (/32, /128)

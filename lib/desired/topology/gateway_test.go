@@ -245,6 +245,8 @@ func TestBadGateways(t *testing.T) {
 		want   string
 	}{
 		{"gw", func(g *Gateway) { g.NextHops = addrs("10.9.0.1") }, "default gateway 10.9.0.1 is not in the subnet of physical IP 10.0.0.5/24: give a neighbour in 10.0.0.0/24"},
+		{"gw", func(g *Gateway) { g.NextHops = addrs("10.0.0.1,10.0.0.2") }, "default gateways 10.0.0.1,10.0.0.2: give at most one IPv4 and one IPv6 address"},
+		{"gw", func(g *Gateway) { g.NextHops = addrs("fd10::1,10.0.0.1,fd10::1") }, "default gateways fd10::1,fd10::1: give at most one IPv4 and one IPv6 address"},
 		{"gw", func(g *Gateway) { g.NextHops = addrs("10.0.0.5") }, "default gateway 10.0.0.5 is the physical IP itself"},
 		{"gw", func(g *Gateway) { g.IPs = g.IPs[:1] }, "default gateway fd10::1 is of another family"},
 		{"gw", func(g *Gateway) { g.IPs = prefixes("10.0.0.5/24,10.0.1.5/24"); g.NextHops = nil }, "at most one IPv4 and one IPv6"},

@@ -1,19 +1,23 @@
 package master
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/desired/membership"
+	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/desired/nodes"
 	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
@@ -100,5 +104,32 @@ func TestConflict(t *testing.T) {
 	}
 	if all := n.reconnected(); len(all) != 2 {
 		t.Errorf("after a new connection: %v", all)
+	}
+}
+
+// A Node with two next hops of one family, such as a stolen one may publish, holds up no other Node.
+func TestABadClaimHoldsUpNobody(t *testing.T) {
+	require.Nothing(t, require.Central, ovntest.Missing())
+	central, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(central.Close)
+	n := newNumberer(t, central, "good", "stolen")
+	stolen := kubetest.Node("stolen")
+	stolen.Annotations = nodeclaim.Claim{Chassis: "c1", Gateway: &topology.Gateway{
+		Mode: topology.Bridge, Interface: "breth0", MAC: "0a:58:c0:a8:02:03", IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
+		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.253"), netip.MustParseAddr("192.0.2.254")},
+	}}.Annotations("stolen")
+	n.index.Put(stolen)
+	n.links.Cluster = new(kube.Cluster) // without the Lease: no annotations are written
+	all := []nb.Unit{topology.NodeUnit("good"), topology.NodeUnit("stolen")}
+	if err := n.plan(all)(t.Context())[all[0]]; !errors.Is(err, context.Canceled) {
+		t.Errorf("good: %v", err)
+	}
+	for query, want := range map[string]string{"Logical_Switch name=good": "good", "Logical_Router name=" + names.GatewayRouter("stolen"): ""} {
+		if out, err := central.NBCtl(append([]string{"--bare", "--columns=name", "find"}, strings.Fields(query)...)...); err != nil || out != want {
+			t.Errorf("%s: %q, %v", query, out, err)
+		}
 	}
 }
