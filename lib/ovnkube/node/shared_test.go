@@ -187,3 +187,35 @@ func TestANewHostWithUsedNames(t *testing.T) {
 	w.complete() // the other host's claim is replaced: this one has the Node's address
 	w.claims(`{"default":{"mode":""}}`)
 }
+
+// A host that has been the Node works without an API server, also if all keys of ovn-controller are an operator's. A Node that
+// claims its system-id does not stop it.
+func TestAKnownHost(t *testing.T) {
+	w := newNode(t, "n12", "10.128.2.0/23")
+	w.script(`ovs-vsctl set Open_vSwitch . external_ids:hostname=n12 external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=198.18.0.11 \
+		external_ids:ovn-remote='"tcp:198.18.0.99:6642"' external_ids:ovn-nb='"tcp:198.18.0.99:6641"' \
+		external_ids:ovn-remote-probe-interval=100000 external_ids:ovn-openflow-probe-interval=180`)
+	w.start()
+	w.complete()
+	w.stop()
+	w.script("! ovs-vsctl get Open_vSwitch . external_ids | grep former-ids && ip address flush dev k8s-n12 scope global")
+	w.cut()
+	w.start()
+	const there = "ip address show dev k8s-n12 | grep -q 10.128.2.2/23"
+	w.await(there)
+	w.stop()
+	w.connectAPI()
+
+	twin := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "twin12", Annotations: map[string]string{names.ChassisAnnotation: "n12"}}}
+	if _, err := w.kube.Client().CoreV1().Nodes().Create(w.ctx, twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.kube.Client().CoreV1().Nodes().Delete(context.Background(), twin.Name, metav1.DeleteOptions{})
+	})
+	w.annotate(map[string]string{names.ChassisAnnotation: ""})
+	w.script("ip address flush dev k8s-n12 scope global")
+	w.start()
+	w.await(there)
+	w.says("set annotation k8s.ovn.org/node-chassis-id=n12")
+}

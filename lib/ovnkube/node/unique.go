@@ -14,12 +14,16 @@ import (
 )
 
 // unique returns a reason to wait if another host is this Node, or another Node has this host's system-id: in OVN, both
-// would take each other's ports in turn. It is asked once, by a host whose claim is not in the annotations of its Node: the
-// list of Nodes is long in a large cluster. A new host does nothing before.
+// would take each other's ports in turn. A new host does nothing before. It is asked once, by a host whose claim is not in the
+// annotations of its Node: the list of Nodes is long in a large cluster. A host that has been the Node does not ask: it needs
+// no API server for what it has, and annotations of other Nodes, which their hosts write, do not stop it.
 func (p *pass) unique(ctx context.Context, in input) error {
 	own := p.session.Config.SystemID
 	if p.alone || in.node != nil && in.node.Annotations[names.ChassisAnnotation] == own || own == "" {
 		return nil
+	}
+	if before, err := p.recorded(ctx); err != nil || len(before) > 0 {
+		return err
 	}
 	known := p.sw.ExternalIDs()[names.FormerIDs] != ""
 	if !in.listed && !known {
@@ -29,7 +33,7 @@ func (p *pass) unique(ctx context.Context, in input) error {
 		return nil
 	}
 	r := rivals{p}
-	if err := r.sameNode(ctx, in.node); err != nil {
+	if err := r.sameNode(in.node); err != nil {
 		return err
 	}
 	err := r.sameSystemID(ctx, own)
@@ -42,13 +46,10 @@ type rivals struct{ *pass }
 
 // sameNode returns a reason to wait if the Node has the claim of another host, and none of this host's addresses. A host
 // that takes the place of another one has its kubelet's address in the Node.
-func (p rivals) sameNode(ctx context.Context, node *corev1.Node) error {
+func (p rivals) sameNode(node *corev1.Node) error {
 	addresses := internalIPs(node)
 	if len(addresses) == 0 || node.Annotations[names.ChassisAnnotation] == "" {
 		return nil
-	}
-	if before, err := p.recorded(ctx); err != nil || len(before) > 0 {
-		return err
 	}
 	here, err := link.Addresses()
 	if err != nil {
