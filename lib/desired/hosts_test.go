@@ -142,6 +142,49 @@ func TestANodeDoesNotGetAReservedAddress(t *testing.T) {
 	}
 }
 
+// P5: a claim to a gateway suffices for the credential of a kubelet, and gives no address of another host: as the gateway's, or
+// as its next hop.
+func TestAGatewayTakesNoReservedAddress(t *testing.T) {
+	const its = "192.0.2.1"
+	address := netip.MustParseAddr(its)
+	labelled := sayer("n0", 1, its)
+	labelled.Labels = map[string]string{names.LabelControlPlane: ""}
+	elsewhere := facts.Tunnels{"c0": {netip.MustParseAddr("192.0.2.10")}, "c1": {netip.MustParseAddr("192.0.2.11")}}
+	for name, puts := range map[string][]any{
+		"the API server's":  {facts.Protected{address: "the address of k8s-api-server"}, elsewhere, labelled},
+		"its endpoint":      {apiService(), apiEndpoints(its), elsewhere, labelled},
+		"another tunnel's":  {facts.Tunnels{"c0": {address}, "c1": {netip.MustParseAddr("192.0.2.11")}}, sayer("n0", 1, its)},
+		"another gateway's": {sayer("n0", 1, its)},
+	} {
+		for _, edit := range []func(*topology.Gateway){
+			func(g *topology.Gateway) { g.IPs = prefixes(its + "/24") },
+			func(g *topology.Gateway) { g.IPs, g.NextHops = prefixes("192.0.2.11/32"), []netip.Addr{address} },
+		} {
+			w, c := NewWorld(), cluster(t, 0, 1).WithChassis("n0", "c0").WithChassis("n1", "c1")
+			g := topology.Gateway{Mode: topology.Bridge, Interface: "breth0", Chassis: "c1", Node: "n1", MAC: "02:00:00:00:00:01"}
+			edit(&g)
+			if name == "another gateway's" {
+				if g.IPs[0].Addr() == address {
+					continue // see topology.Cluster.WithGateway
+				}
+				own := topology.Gateway{Mode: topology.Bridge, Interface: "breth0", Chassis: "c0", Node: "n0", MAC: "02:00:00:00:00:02", IPs: prefixes(its + "/24")}
+				c, _ = c.WithGateway("n0", own)
+			}
+			c, err := c.WithGateway("n1", g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Put(c)
+			for _, o := range append(puts, sayer("n1", 0, "192.0.2.11", its)) { // which is older
+				w.Put(o)
+			}
+			if first, stolen := w.Facts().Addresses["n0"], w.Facts().Addresses["n1"]; !slices.Contains(first, address) || slices.Contains(stolen, address) {
+				t.Errorf("%s: its host has %v, the other one %v with gateway %v by %v", name, first, stolen, g.IPs, g.NextHops)
+			}
+		}
+	}
+}
+
 // apiService is the API server's Service.
 func apiService() *corev1.Service {
 	return &corev1.Service{

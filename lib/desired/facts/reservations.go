@@ -54,9 +54,11 @@ func (x *Index) reserve(f *Facts) Change {
 	return c
 }
 
-// reservations are the addresses with a reservation.
+// reservations are the addresses with a reservation. Those of gateways follow from claims of nodes, and others have precedence: the
+// credential of a kubelet suffices for a claim.
 func (f *Facts) reservations() map[netip.Addr]reservation {
 	now := map[netip.Addr]reservation{}
+	f.reserveGateways(now)
 	for id, addrs := range f.reserved.tunnels {
 		if node := f.NodeOn(id); node != "" {
 			for _, a := range addrs {
@@ -70,19 +72,23 @@ func (f *Facts) reservations() map[netip.Addr]reservation {
 	for a, is := range f.reserved.protected {
 		now[a] = reservation{is: is, prove: true}
 	}
-	for _, name := range f.Cluster.Gateways.Names() {
-		g := f.Cluster.Gateways[name]
-		if g.Mode == topology.Local {
-			continue
-		}
-		for _, ip := range g.IPs {
-			now[ip.Addr()] = reservation{is: "the address of gateway " + name, node: f.NodeOn(g.Chassis)}
-		}
-		for _, hop := range g.NextHops {
+	return now
+}
+
+// reserveGateways adds the addresses of gateways, and their next hops that are no gateways.
+func (f *Facts) reserveGateways(now map[netip.Addr]reservation) {
+	gateways := slices.DeleteFunc(f.Cluster.Gateways.Names(), func(name string) bool { return f.Cluster.Gateways[name].Mode == topology.Local })
+	for _, name := range gateways {
+		for _, hop := range f.Cluster.Gateways[name].NextHops {
 			now[hop] = reservation{is: "the next hop of gateway " + name}
 		}
 	}
-	return now
+	for _, name := range gateways {
+		g := f.Cluster.Gateways[name]
+		for _, ip := range g.IPs {
+			now[ip.Addr()] = reservation{is: "the address of gateway " + name, node: f.NodeOn(g.Chassis)}
+		}
+	}
 }
 
 // Reserved reports whether no Node gets an address just by reporting it.
