@@ -190,18 +190,24 @@ func (e *editor) egress(name string, g topology.Gateway) (own []netip.Prefix, wh
 	return own, why
 }
 
-// foreign is the reason against addresses of a gateway that are another node's; "": there is none.
+// foreign is the reason against addresses of a gateway that are another node's; "": there is none. Those that it has already
+// stay, whoever reports them later.
 func (e *editor) foreign(name, gateway string, g topology.Gateway) string {
 	const text = "annotation %s: %s %s is that of node %s: correct the address on this host, or delete that Node"
+	old := e.Gateways[gateway]
 	for _, ip := range g.IPs {
-		if other := e.index.owners.other(name, ip.Addr()); other != "" && g.Mode != topology.Local {
+		has := func(p netip.Prefix) bool { return p.Addr() == ip.Addr() }
+		if other := e.index.owner(ip.Addr()); other != "" && other != name && g.Mode != topology.Local && !slices.ContainsFunc(old.IPs, has) {
 			return fmt.Sprintf(text, names.GatewayAnnotation, "physical IP", ip.Addr(), other)
 		}
 	}
-	if !g.Tunnel.IsValid() {
+	if !g.Tunnel.IsValid() || g.Tunnel == old.Tunnel {
 		return ""
 	}
-	other := e.index.owners.other(name, g.Tunnel)
+	other := e.index.owner(g.Tunnel)
+	if other == name {
+		other = ""
+	}
 	for n, o := range e.Gateways {
 		if n != gateway && o.Tunnel == g.Tunnel {
 			other = n

@@ -303,11 +303,13 @@ func (o owners) remove(name string, addrs []netip.Addr) {
 	}
 }
 
-// other returns another Node that reports an address, "" if name reports it too, or nobody does.
-func (o owners) other(name string, a netip.Addr) string {
-	all := o[a]
-	if len(all) == 0 || slices.Contains(all, name) {
+// owner returns the oldest Node that reports an address, "" if nobody does. Others do not get it by reporting it.
+func (x *Index) owner(a netip.Addr) string {
+	all := x.owners[a]
+	if len(all) == 0 {
 		return ""
 	}
-	return all[0]
+	return slices.MinFunc(all, func(a, b string) int {
+		return cmp.Or(cmp.Compare(x.nodes[a].created, x.nodes[b].created), cmp.Compare(a, b))
+	})
 }

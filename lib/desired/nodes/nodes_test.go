@@ -327,6 +327,27 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A Node does not get the address of an older one by reporting it, too; later reports do not take it from a gateway.
+func TestAClaimToAnAddressOfAnOlderNode(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	for _, name := range []string{"old", "new"} {
+		s.add(name)
+	}
+	s.nodes["old"].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	s.next(s.list())
+	s.claim("new", "c2", "192.0.2.1/24", nil)
+	s.problem(s.next(s.put("new")), "new", "physical IP 192.0.2.1 is that of node old")
+	s.claim("new", "c2", "192.0.2.2/24", nil)
+	s.problem(s.next(s.put("new")), "new", "")
+	s.nodes["old"].Status.Addresses = append(s.nodes["old"].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.2"})
+	s.put("old")
+	s.claim("new", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.Closed = true })
+	s.problem(s.next(s.put("new")), "new", "")
+	if !s.record.Gateways["new"].Closed {
+		t.Errorf("%+v", s.record.Gateways)
+	}
+}
+
 // A gateway gets packets of its own node's pods only: egress subnets of others are left out, at each start again.
 func TestEgressSubnetsOfOthers(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")
