@@ -427,7 +427,7 @@ func chainsOf(h Host, family netip.Addr, frontends service.List, pods []hostport
 func TestNamesOfChains(t *testing.T) {
 	var chains []string
 	for _, name := range []string{"a820ded04230582", "a3089b2b77f14f0"} {
-		f := web(func(s *service.Resolved) { s.Name = name })[0]
+		f := web(func(s *service.Resolved) { s.Name = name })[0][0]
 		for _, kind := range []string{"EXT", "POD", "SVC", "INT", "OWN", "SEP", "KEP"} {
 			chains = append(chains, chainName(kind, f, ""))
 		}
