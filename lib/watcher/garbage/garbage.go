@@ -18,7 +18,7 @@ const (
 	// ballast is the number of bytes added to the live heap, so that percent of them is allowed in any case. Without it
 	// a small cluster's watcher would collect its few megabytes many times during a burst. A percentage set after each
 	// collection is no substitute: it applies too late to a heap that grows, and allows several times the garbage.
-	ballast = 8 << 20
+	ballast = 20 << 20
 	// earlyPercent is percent while long-lived rows are read: they take the place of the garbage of earlier ones,
 	// instead of being spread over all garbage of reading.
 	earlyPercent = 10
