@@ -334,7 +334,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 	m.init(masterInitArgs)
 	n.script("mount --bind /etc/cni/net.d /etc/cni/net.d; mount -o remount,ro,bind /etc/cni/net.d")
 	r := n.run(minionInitArgs)
-	if r.Status != 1 || r.Out != "" || !strings.Contains(r.Err, "trying to write /etc/cni/net.d/10-ovn-k8s.conflist: open /etc/cni/net.d/") {
+	if r.Status != 1 || r.Out != "" || !strings.Contains(r.Err, "trying to write /etc/cni/net.d/10-ovn-k8s.conflist: read-only file system\n") {
 		t.Errorf("%+v", r)
 	}
 	n.script("umount /etc/cni/net.d")

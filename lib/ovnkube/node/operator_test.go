@@ -71,7 +71,7 @@ func (w *world) twoPasses() {
 func TestFullDiskOfTheJournal(t *testing.T) {
 	w := newNode(t, "n24", "10.128.2.0/23")
 	const dir = "/etc/openvswitch/ovn-k8s-util"
-	w.script("mkdir -p " + dir + " && mount -t tmpfs -o size=4k tmpfs " + dir + " && dd if=/dev/zero of=" + dir + "/x bs=4k count=1")
+	w.script("mkdir -p " + dir + " && mount -t tmpfs -o size=64k tmpfs " + dir + " && dd if=/dev/zero of=" + dir + "/x bs=4k count=16")
 	w.start("gateway-mode=shared")
 	w.says("trying again: writing the journal of a move in " + dir + ": no space left on device")
 	w.twoPasses()
@@ -81,7 +81,7 @@ func TestFullDiskOfTheJournal(t *testing.T) {
 		}
 	}
 	has(t, w.script("ip route; ip address show dev eth0"), "default via 198.18.0.1 dev eth0", "198.18.0.11/24")
-	w.script("umount " + dir)
+	w.script("rm " + dir + "/x")
 	w.complete()
 	has(t, w.script("ip route"), "default via 198.18.0.1 dev breth0")
 }
