@@ -66,14 +66,21 @@ func newNumberer(t *testing.T, central *ovntest.Central, names ...string) *numbe
 	return n
 }
 
-// Nodes whose subnets met another record come again all together, once that record is known.
-func TestConflict(t *testing.T) {
+// startCentral starts OVN's databases until the end of the test.
+func startCentral(t *testing.T) *ovntest.Central {
+	t.Helper()
 	require.Nothing(t, require.Central, ovntest.Missing())
 	central, err := ovntest.Start(ovntest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(central.Close)
+	return central
+}
+
+// Nodes whose subnets met another record come again all together, once that record is known.
+func TestConflict(t *testing.T) {
+	central := startCentral(t)
 	n := newNumberer(t, central, "a", "b")
 	all := []nb.Unit{topology.NodeUnit("a"), topology.NodeUnit("b")}
 	work := n.plan(all)
@@ -109,12 +116,7 @@ func TestConflict(t *testing.T) {
 
 // A Node with two next hops of one family, such as a stolen one may publish, holds up no other Node.
 func TestABadClaimHoldsUpNobody(t *testing.T) {
-	require.Nothing(t, require.Central, ovntest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(central.Close)
+	central := startCentral(t)
 	n := newNumberer(t, central, "good", "stolen")
 	stolen := kubetest.Node("stolen")
 	stolen.Annotations = nodeclaim.Claim{Chassis: "c1", Gateway: &topology.Gateway{
