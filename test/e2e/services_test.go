@@ -247,11 +247,23 @@ func settled(t *testing.T, name string, endpoints int) {
 // its VIPs, and the hosts have programmed it.
 func settledRow(t *testing.T, name string, backends int) {
 	t.Helper()
+	settledRows(t, backends, name)
+}
+
+// settledRows is settledRow for the sum over several load balancers.
+func settledRows(t *testing.T, backends int, names ...string) {
+	t.Helper()
 	var vips string
 	eventually(t, "all endpoints are there", func() bool {
-		var err error
-		vips, err = cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "external_ids:ovn-k8s-id="+name)
-		return err == nil && strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == backends
+		vips = ""
+		for _, name := range names {
+			found, err := cluster.Central.NBCtl("--bare", "--columns=vips", "find", "load_balancer", "external_ids:ovn-k8s-id="+name)
+			if err != nil {
+				return false
+			}
+			vips += found
+		}
+		return strings.Count(vips, ":"+strconv.Itoa(kubelet.DefaultPort)) == backends
 	}, &vips)
 	if _, err := cluster.Central.NBCtl("--wait=hv", "sync"); err != nil {
 		t.Fatal(err)
