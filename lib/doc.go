@@ -10,6 +10,7 @@
 //	lib/flow               OpenFlow flows as values, and in the text of ovs-ofctl
 //	lib/ruleset            objects of a table of nftables, as values
 //	lib/config             every setting, and the one pure function to resolve them
+//	lib/platform           distributions of Linux and Kubernetes: packages, units, network managers, directories
 //
 // Layer 1, the pure core: the desired state as a function of Kubernetes' objects.
 //

@@ -21,7 +21,7 @@ const module = "ovn-k8s/"
 // layers, lowest first. A package may import its own layer and lower ones. A package below a listed one belongs to
 // the same layer. A new package under lib needs a place here and a line in doc.go.
 var layers = [][]string{
-	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/ruleset", "lib/config"},
+	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/ruleset", "lib/config", "lib/platform"},
 	core:       {"lib/desired"},
 	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/nftables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
