@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/platform"
 )
 
 // A Setting is one line of the table of settings.
@@ -199,10 +200,10 @@ func Settings() []Setting {
 		{Name: systemID, ExternalID: "system-id",
 			Readers: []Reader{Watcher, Plugin, minion, gateway},
 			Text:    "name of the chassis; unique and lasting"},
-		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Keys: Named("cni_conf_path"), Default: "/etc/cni/net.d",
+		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Keys: Named("cni_conf_path"), Default: platform.Kubeadm.ConfDir,
 			Readers: []Reader{minion},
 			Text:    "directory in which minion-init writes the CNI configuration"},
-		{Name: cniBinDir, ExternalID: "ovn-k8s-cni-link-path", Keys: Named("cni_link_path"), Default: "/opt/cni/bin",
+		{Name: cniBinDir, ExternalID: "ovn-k8s-cni-link-path", Keys: Named("cni_link_path"), Default: platform.Kubeadm.BinDir,
 			Readers: []Reader{minion},
 			Text:    "directory to which minion-init copies the CNI plugin"},
 		{Name: cniPlugin, ExternalID: "ovn-k8s-cni-plugin", Keys: Named("cni_plugin"), Default: "ovn-k8s-cni-overlay",

@@ -12,15 +12,26 @@ import (
 	"testing"
 
 	"ovn-k8s/docs"
+	"ovn-k8s/lib/platform"
 )
 
-// others are the external units named by ours: Debian's for Open vSwitch and OVN,
-// systemd's, and the kubelet's.
+// others are the external units named by ours: systemd's and the kubelet's. Those of distributions are in package platform.
 var others = []string{
-	"openvswitch-switch.service", "openvswitch.service", "ovsdb-server.service", "ovs-vswitchd.service", "ovn-controller.service", "ovn-northd.service",
-	"networking.service", "systemd-networkd.service", "NetworkManager.service", "network-pre.target", "local-fs.target", "shutdown.target",
-	"ovn-host.service", "ovn-central.service", "kubelet.service",
-	"network.target", "network-online.target", "multi-user.target",
+	"network-pre.target", "local-fs.target", "shutdown.target", "kubelet.service", "network.target", "network-online.target", "multi-user.target",
+}
+
+// externalUnits lists the external units of all distributions.
+func externalUnits() []string {
+	all := slices.Clone(others)
+	for _, d := range platform.Distributions() {
+		for _, units := range d.Units {
+			all = append(all, units...)
+		}
+	}
+	for _, m := range platform.Managers() {
+		all = append(all, m.Unit)
+	}
+	return all
 }
 
 var setting = regexp.MustCompile(`^([A-Z][A-Za-z]+)=(.+)$`)
@@ -46,6 +57,7 @@ func TestUnits(t *testing.T) {
 		install = append(install, text...)
 	}
 	var files []string
+	external := externalUnits()
 	for _, name := range names {
 		text, err := fs.ReadFile(docs.Files, name)
 		if err != nil {
@@ -57,7 +69,7 @@ func TestUnits(t *testing.T) {
 			case m == nil:
 			case slices.Contains([]string{"After", "Before", "Requires", "Wants", "WantedBy"}, m[1]):
 				for unit := range strings.FieldsSeq(m[2]) {
-					if !slices.Contains(others, unit) && !slices.Contains(names, "systemd/"+unit) {
+					if !slices.Contains(external, unit) && !slices.Contains(names, "systemd/"+unit) {
 						t.Errorf("%s: %s names %s, which is no unit", name, m[1], unit)
 					}
 				}
@@ -80,4 +92,40 @@ func TestUnits(t *testing.T) {
 	if err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
+}
+
+// TestUnitsOnEachDistribution checks that each of our units that starts after Open vSwitch or OVN on one distribution does
+// so on all of them.
+func TestUnitsOnEachDistribution(t *testing.T) {
+	names, err := fs.Glob(docs.Files, "systemd/*.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		after := strings.Fields(settings(readFile(t, "docs/"+name), "After"))
+		for _, p := range []platform.Part{platform.OpenVSwitch, platform.OVNHost, platform.OVNCentral} {
+			with, without := []string{}, []string{}
+			for _, d := range platform.Distributions() {
+				if slices.ContainsFunc(d.Units[p], func(u string) bool { return slices.Contains(after, u) }) {
+					with = append(with, d.Name)
+				} else {
+					without = append(without, d.Name)
+				}
+			}
+			if len(with) > 0 && len(without) > 0 {
+				t.Errorf("%s: After= has a unit of %v, and none of %v: want one of %v", name, with, without, platform.Units(p))
+			}
+		}
+	}
+}
+
+// settings joins the values of a setting of a unit.
+func settings(text, name string) string {
+	var all []string
+	for line := range strings.Lines(text) {
+		if m := setting.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[1] == name {
+			all = append(all, m[2])
+		}
+	}
+	return strings.Join(all, " ")
 }

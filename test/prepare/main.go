@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 
+	"ovn-k8s/lib/platform"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
@@ -26,17 +27,20 @@ import (
 // A tool is a program and its package.
 type tool struct{ name, pkg string }
 
+// debian has the packages of hosts. Ubuntu's have the same names.
+var debian = platform.Of("ID=debian").Packages
+
 // tools are the programs needed by the tests, the demo or our programs.
 var tools = []tool{
 	{"ovsdb-server", "openvswitch-common"},
 	{"ovs-pki", "openvswitch-common"},
-	{"ovs-vswitchd", "openvswitch-switch"},
+	{"ovs-vswitchd", debian[platform.OpenVSwitch]},
 	{"ovn-nbctl", "ovn-common"},
-	{"ovn-northd", "ovn-central"},
-	{"ovn-controller", "ovn-host"},
+	{"ovn-northd", debian[platform.OVNCentral]},
+	{"ovn-controller", debian[platform.OVNHost]},
 	{"ip", "iproute2"},
-	{"iptables", "iptables"},
-	{"nft", "nftables"},
+	{"iptables", debian[platform.IPTables]},
+	{"nft", debian[platform.NFTables]},
 	{"ethtool", "ethtool"},
 	{"ping", "iputils-ping"},
 	{"sysctl", "procps"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/platform"
 )
 
 // A layout is the input of network configurations for a bridge. The bridge itself is in Open vSwitch's database and
@@ -268,7 +269,7 @@ func netplanText(l layout) []string {
 		lines = append(append(lines, "      routes:"), routes...)
 	}
 	if len(several) > 0 {
-		lines = append(lines, "# /etc/systemd/network/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops:")
+		lines = append(lines, "# "+platform.Networkd.Config+"/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops:")
 		lines = append(lines, several...)
 	}
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
@@ -289,12 +290,12 @@ func nmcliText(l layout) []string {
 	}{{"ipv4", l.dhcp4, false}, {"ipv6", l.dhcp6 || l.ra, true}} {
 		last += l.nmcliFamily(family.name, family.auto, family.is6)
 	}
+	dropIns, units := "/etc/systemd/system/"+platform.NetworkManager.Unit+".d", strings.Join(platform.Units(platform.OpenVSwitch), " ")
 	return []string{
 		"printf '[keyfile]\\nunmanaged-devices=interface-name:" + l.NIC + "\\n[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name +
-			"\\nmanaged=1\\n' > /etc/NetworkManager/conf.d/90-" + l.Name + ".conf",
-		"mkdir -p /etc/systemd/system/NetworkManager.service.d",
-		"printf '[Unit]\\nWants=openvswitch-switch.service openvswitch.service\\nAfter=openvswitch-switch.service openvswitch.service\\n[Service]\\nExecStartPre=-/sbin/ip link set " +
-			l.NIC + " up\\n' > /etc/systemd/system/NetworkManager.service.d/" + l.Name + ".conf",
+			"\\nmanaged=1\\n' > " + platform.NetworkManager.Config + "/conf.d/90-" + l.Name + ".conf",
+		"mkdir -p " + dropIns,
+		"printf '[Unit]\\nWants=" + units + "\\nAfter=" + units + "\\n[Service]\\nExecStartPre=-/sbin/ip link set " + l.NIC + " up\\n' > " + dropIns + "/" + l.Name + ".conf",
 		"printf '%s\\n' " + strings.Join(l.mute(), " ") + " > " + l.sysctls(),
 		"systemctl daemon-reload",
 		last,
@@ -352,8 +353,8 @@ func nmcliRoutes(w ifstate.Way) []string {
 
 // networkdText is for systemd.network(5).
 func networkdText(l layout) []string {
-	lines := []string{"# /etc/systemd/network/05-" + l.NIC + ".network", "[Match]", "Name=" + l.NIC, "[Link]", "RequiredForOnline=no", "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no",
-		"# /etc/systemd/network/05-" + l.Name + ".network", "[Match]", "Name=" + l.Name, "[Network]"}
+	lines := []string{"# " + platform.Networkd.Config + "/05-" + l.NIC + ".network", "[Match]", "Name=" + l.NIC, "[Link]", "RequiredForOnline=no", "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no",
+		"# " + platform.Networkd.Config + "/05-" + l.Name + ".network", "[Match]", "Name=" + l.Name, "[Network]"}
 	switch {
 	case l.dhcp4 && l.dhcp6:
 		lines = append(lines, "DHCP=yes")

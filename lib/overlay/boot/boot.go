@@ -13,14 +13,15 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/files"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/platform"
 )
 
-const (
+var (
 	// interfacesFile configures ifupdown on Debian (interfaces(5)).
-	interfacesFile = "/etc/network/interfaces"
+	interfacesFile = platform.Ifupdown.Config
 	// scriptsDir has Red Hat's network scripts; ifupOVS exists if they support Open vSwitch.
-	scriptsDir = "/etc/sysconfig/network-scripts"
-	ifupOVS    = scriptsDir + "/ifup-ovs"
+	scriptsDir = platform.NetworkScripts.Config
+	ifupOVS    = filepath.Join(scriptsDir, "ifup-ovs")
 )
 
 // A Management is the management port to restore.
@@ -72,7 +73,7 @@ func booted() bool { return exists("/run/systemd/system") }
 // ifupdownManages reports whether ifupdown brings up this host's network. Its file alone is no proof: other
 // managers leave it in place.
 func ifupdownManages() bool {
-	return !booted() || (exists("/usr/sbin/ifup") || exists("/sbin/ifup")) && enabled("networking.service")
+	return !booted() || (exists("/usr/sbin/ifup") || exists("/sbin/ifup")) && enabled(platform.Ifupdown.Unit)
 }
 
 // enabled reports whether systemd starts a unit at boot.
