@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -271,6 +272,15 @@ func TestMinionInitGuardsPods(t *testing.T) {
 	n.script("mount --bind /etc/hostname $(command -v " + host.PerFirewall("iptables", "nft") + "); ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=" + host.Firewall())
 	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package "+host.PerFirewall("iptables", "nftables")) || !strings.Contains(r.Err, "hostPorts") {
 		t.Errorf("without the program: %+v", r)
+	}
+	// The warning has the name of the package on the host's own distribution.
+	release, err := filepath.Abs("../lib/platform/testdata/rocky")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.script("mount --bind " + release + " /etc/os-release; mount --bind /etc/hostname $(command -v iptables); ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=iptables")
+	if r := n.init(minionInitArgs); !strings.Contains(r.Err, "install the package iptables-nft:") {
+		t.Errorf("without the program, on Rocky: %+v", r)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	goiptables "github.com/coreos/go-iptables/iptables"
 
 	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/platform"
 )
 
 // New finds the programs for the family of an address, of the variant that this host prefers.
@@ -40,7 +41,7 @@ func find(family netip.Addr, variant string) (*Firewall, error) {
 		f.restore, err = exec.LookPath(name + "-restore")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for iptables: %w: install the package iptables", err)
+		return nil, fmt.Errorf("looking for iptables: %w: %s", err, platform.Host(os.ReadFile).Remedy(platform.IPTables))
 	}
 	version, err := run(context.Background(), "", name, "--version")
 	if err != nil {

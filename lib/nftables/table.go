@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"ovn-k8s/lib/platform"
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -105,7 +106,7 @@ func open(family netip.Addr) (knftables.Interface, error) {
 	}
 	nft, err := knftables.New(f, TableName)
 	if err != nil {
-		return nil, fmt.Errorf("nftables does not work here: %s: install the package nftables", flat(err))
+		return nil, fmt.Errorf("nftables does not work here: %s: %s", flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
 	if err := usable(nft, family); err != nil {
 		return nil, err

@@ -7,15 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 
 	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/platform"
 )
 
 // ErrMissing means that the program nft is not installed.
-var ErrMissing = errors.New("nft is not installed, so tables dropping packets of pods are not found: install the package nftables")
+var ErrMissing = errors.New("nft is not installed, so tables dropping packets of pods are not found")
 
 // A Ruleset is the part of the nftables ruleset relevant for Drops.
 type Ruleset struct {
@@ -77,7 +79,7 @@ func Read(ctx context.Context) (Ruleset, error) {
 func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
 	program, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, ErrMissing
+		return nil, fmt.Errorf("%w: %s", ErrMissing, platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
 	out, err := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...).Output()
 	if err != nil {
