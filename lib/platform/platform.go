@@ -59,11 +59,11 @@ var redHatUnits = map[Part][]string{
 var distributions = []Distribution{
 	{
 		Name: "Debian", IDs: []string{"debian"}, Install: "apt-get install", Packages: debianPackages, Units: debianUnits, PluginDir: "/usr/lib/cni",
-		Managers: []Manager{Ifupdown, NetworkManager, Networkd, Netplan}, Firewall: "none", Security: "AppArmor, no profile for Open vSwitch",
+		Managers: []Manager{Ifupdown, NetworkManager, Networkd, Netplan}, Firewall: "none", Security: "AppArmor",
 	},
 	{
 		Name: "Ubuntu", IDs: []string{"ubuntu"}, Install: "apt-get install", Packages: debianPackages, Units: debianUnits, PluginDir: "/usr/lib/cni",
-		Managers: []Manager{Netplan, NetworkManager, Networkd}, Firewall: "ufw, off", Security: "AppArmor, no profile for Open vSwitch",
+		Managers: []Manager{Netplan, NetworkManager, Networkd}, Firewall: "ufw, off", Security: "AppArmor",
 	},
 	{
 		Name: "RHEL, CentOS Stream, Rocky, Alma", IDs: []string{"rhel", "centos", "rocky", "almalinux"}, Install: "dnf install",

@@ -17,7 +17,7 @@ import (
 var reason = regexp.MustCompile(`^(?:[A-Z]+[a-z]+){2,}[A-Z]*$`)
 
 // noReasons are other texts of that form in the programs.
-var noReasons = []string{"ExternalIDs", "NetworkManager", "NodePorts"}
+var noReasons = []string{"AppArmor", "ExternalIDs", "NetworkManager", "NodePorts"}
 
 // TestEvents checks that the pages have the reason of each Event.
 func TestEvents(t *testing.T) {
