@@ -13,13 +13,13 @@ ifneq ($(KUBERNETES),)
 export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
 endif
 
-.PHONY: build test check demo demo-down bench loss hostile test-boot test-kills test-damages test-firewalls test-kernel generate install help prepare
+.PHONY: build test check audit licences demo demo-down bench loss hostile test-boot test-kills test-damages test-firewalls test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
 
-## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments
+## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments, licences
 check:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "run gofmt -w on:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
@@ -27,7 +27,19 @@ check:
 	go vet ./...
 	go tool staticcheck ./...
 	go run ./test/prepare packages
-	OVNK8S_TEST_NEED=central go test ./lib ./test/docs
+	OVNK8S_TEST_NEED=central go test ./lib ./test/docs ./test/licences
+
+# VULNDB=file:///srv/vulndb: with a copy of the database in that directory, where vuln.go.dev cannot be reached
+GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 $(if $(VULNDB),-db $(VULNDB))
+
+## audit: known vulnerabilities in the modules of both go.mod; needs vuln.go.dev, or VULNDB=file:///DIRECTORY with a copy
+audit:
+	$(GOVULNCHECK) ./...
+	$(CONTROLPLANE) $(GOVULNCHECK) ./...
+
+## licences: docs/licences.md, the licences of the linked modules
+licences:
+	go run ./test/licences
 
 # OVN=trixie, OVN=sid: the target in a root file system of that release of Debian, with its OVN and Open vSwitch
 ifneq ($(OVN),)
