@@ -282,14 +282,14 @@ func TestSettingsChangeAtBadTimes(t *testing.T) {
 	w.script("ovs-vsctl del-port eth0")
 	set(server + " external_ids:ovn-k8s-conntrack-zone=64000")
 	w.eventually("a third", func() bool {
-		return strings.Contains(p.Output(), `trying again: Failed operation. (no row "eth0" in table Interface)`)
+		return strings.Contains(p.Output(), `Failed operation. (no row "eth0" in table Interface)`)
 	})
 	w.script("ovs-vsctl add-port breth0 eth0")
 	w.eventually("flows as they should be", w.right)
 	if now := pid(); now != was || was == "" {
 		t.Errorf("the helper was process %q and is %q", was, now)
 	}
-	for _, once := range []string{"K8S_API_SERVER not set", "bad conntrack-zone", "trying again: Failed operation"} {
+	for _, once := range []string{"K8S_API_SERVER not set", "bad conntrack-zone", "Failed operation"} {
 		if n := strings.Count(p.Output(), once); n != 1 {
 			t.Errorf("%q is said %d times", once, n)
 		}

@@ -15,7 +15,7 @@ func TestBadGatewayInput(t *testing.T) {
 		ip link set eth2 up; sysctl -qw net.ipv6.conf.eth2.accept_dad=1; ip addr add fd10::9/64 dev eth2
 		until ip -6 -o addr show dev eth2 dadfailed | grep -q fd10 && ! ip -6 -o addr show tentative -dadfailed | grep -q .; do sleep 0.05; done
 		ovs-vsctl add-br bare -- set Bridge bare datapath_type=$OVNK8S_TEST_DATAPATH; ip addr add 10.2.0.5/24 dev bare
-		ovs-vsctl add-br other -- set Bridge other datapath_type=system -- add-port other nic -- set Interface nic type=system`)
+		ovs-vsctl --no-wait add-br other -- set Bridge other datapath_type=system -- add-port other nic -- set Interface nic type=system`)
 	args := func(rest string) string {
 		return "gateway-init --cluster-ip-subnet=192.168.0.0/16 --node-name=gw " + rest
 	}

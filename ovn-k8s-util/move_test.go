@@ -128,7 +128,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		ovs-vsctl add-port breth3 far3`)
 	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH")
 	other := map[string]string{host.Userspace: host.Kernel, host.Kernel: host.Userspace}[host.Datapath()]
-	n.script("ovs-vsctl add-br breth6 -- set Bridge breth6 datapath_type=" + other)
+	n.script("ovs-vsctl --no-wait add-br breth6 -- set Bridge breth6 datapath_type=" + other)
 	before := n.state()
 	for args, want := range map[string]string{
 		"nics-to-bridge lo":             "interface lo is the loopback",

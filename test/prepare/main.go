@@ -45,6 +45,7 @@ var tools = []tool{
 	{"ping", "iputils-ping"},
 	{"sysctl", "procps"},
 	{"unshare", "util-linux"},
+	{"pivot_root", "util-linux-extra"}, // in util-linux until Debian 13
 	{"openssl", "openssl"},
 	{"kubectl", "kubernetes-client"},
 	{"/lib/systemd/systemd", "systemd"},

@@ -128,7 +128,7 @@ func TestCheck50_PodsStay(t *testing.T) {
 	w.script(`set -e
 		ovs-vsctl add-port br-int pod1 -- set Interface pod1 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_pod1 external_ids:ip_address=10.128.2.7
 		ovs-ofctl add-flow br-int table=9,priority=1,actions=drop
-		ovs-vsctl add-br br-ex -- add-port br-ex eth1 -- set Open_vSwitch . external_ids:ovn-bridge-mappings=physnet:br-ex external_ids:mine=1`)
+		ovs-vsctl --no-wait add-br br-ex -- add-port br-ex eth1 -- set Open_vSwitch . external_ids:ovn-bridge-mappings=physnet:br-ex external_ids:mine=1`)
 	w.stop()
 	has(t, w.clean("gateway-mode=shared"), "delete management port k8s-n10", "move the addresses and routes of bridge breth0 back to its NIC")
 	has(t, w.script("ovs-vsctl port-to-br pod1; ovs-vsctl port-to-br eth1; ovs-ofctl dump-flows br-int; ovs-vsctl get Open_vSwitch . external_ids"),
