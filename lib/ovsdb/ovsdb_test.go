@@ -89,6 +89,7 @@ func TestSync(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	s := newServer(t, "/usr/share/ovn/ovn-sb.ovsschema")
 	old := newServer(t, oldSchema(t))
+	later := newServer(t, schemaWith(t, "99.0.0", map[string]string{`"networks": {"type": {"key": "string",`: `"networks": {"type": {"key": "integer",`}))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +113,7 @@ func TestOpenErrors(t *testing.T) {
 		{"no certificate", []string{"ssl:127.0.0.1:1"}, "connecting to NB at ssl:127.0.0.1:1: ssl: needs a private key and a certificate"},
 		{"another database", []string{s.remote()}, "connecting to NB at " + s.remote() + ": target database OVN_Northbound not found"},
 		{"an old schema", []string{old.remote()}, "connecting to NB at " + old.remote() + ": the server's schema OVN_Northbound 5.0.0 lacks table Load_Balancer_Group, column Logical_Switch_Port.mirror_rules: OVN 23.03 or newer is needed"},
+		{"a column of another type", []string{later.remote()}, "connecting to NB at " + later.remote() + ": the server's schema OVN_Northbound 99.0.0 has another type of column Logical_Router_Port.networks than this program knows: install a release of this program for that schema"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

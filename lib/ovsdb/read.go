@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -91,7 +92,7 @@ func (d *dialer) follow(ctx context.Context, c *conn) error {
 	}
 	for _, t := range tables {
 		if len(t.Columns) == 0 {
-			t.Columns = columns(d.options.Model.Types()[t.Name])
+			t.Columns = slices.Sorted(maps.Keys(columns(d.options.Model.Types()[t.Name])))
 		}
 		requests[t.Name] = ovsdb.MonitorRequest{Columns: t.Columns, Where: t.Where, Select: ovsdb.NewDefaultMonitorSelect()}
 	}

@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -63,47 +64,51 @@ func NBModel() (model.ClientDBModel, error) {
 	return m, nil
 }
 
-// columns lists the columns of a model, given the type of a pointer to it, without _uuid.
-func columns(t reflect.Type) []string {
-	var out []string
+// columns lists the columns of a model with their types, given the type of a pointer to it, without _uuid.
+func columns(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
 	for i := range t.Elem().NumField() {
 		if c := t.Elem().Field(i).Tag.Get("ovsdb"); c != "" && c != "_uuid" {
-			out = append(out, c)
+			out[c] = t.Elem().Field(i).Type
 		}
 	}
 	return out
 }
 
-// missing lists the parts of a model not in a server's schema, as "table T" or "column T.C".
-func missing(m model.ClientDBModel, schema ovsdb.DatabaseSchema) []string {
-	var out []string
+// A difference is what a server's schema has in another way than a model: parts as "table T" or "column T.C".
+type difference struct{ missing, types []string }
+
+// compare finds the difference between a model and a server's schema.
+func compare(m model.ClientDBModel, schema ovsdb.DatabaseSchema) (d difference) {
 	for _, name := range slices.Sorted(maps.Keys(m.Types())) {
 		table := schema.Table(name)
 		if table == nil {
-			out = append(out, "table "+name)
+			d.missing = append(d.missing, "table "+name)
 			continue
 		}
-		t := m.Types()[name]
-		for _, c := range columns(t) {
-			if table.Column(c) == nil {
-				out = append(out, "column "+name+"."+c)
+		want := columns(m.Types()[name])
+		for _, c := range slices.Sorted(maps.Keys(want)) {
+			switch is := table.Column(c); {
+			case is == nil:
+				d.missing = append(d.missing, "column "+name+"."+c)
+			case ovsdb.NativeType(is) != want[c]:
+				d.types = append(d.types, "column "+name+"."+c)
 			}
 		}
 	}
-	return out
+	return d
 }
 
-// schemaError lists, in one line, the tables and columns missing in a server's schema.
+// schemaError lists, in one line, the tables and columns missing in a server's schema, or else those of another type.
 func schemaError(o Options, schema ovsdb.DatabaseSchema) error {
-	lacks := missing(o.Model, schema)
-	if len(lacks) == 0 {
-		return nil
+	d, server := compare(o.Model, schema), "the server's schema "+schema.Name+" "+schema.Version
+	switch {
+	case len(d.missing) > 0:
+		return fmt.Errorf("%s lacks %s: %s or newer is needed", server, strings.Join(d.missing, ", "), cmp.Or(o.Needs, "a newer release"))
+	case len(d.types) > 0:
+		return fmt.Errorf("%s has another type of %s than this program knows: install a release of this program for that schema", server, strings.Join(d.types, ", "))
 	}
-	needs := o.Needs
-	if needs == "" {
-		needs = "a newer release"
-	}
-	return fmt.Errorf("the server's schema %s %s lacks %s: %s or newer is needed", schema.Name, schema.Version, strings.Join(lacks, ", "), needs)
+	return nil
 }
 
 // Allows reports whether the database's schema allows a value for a column, an enumeration. It is false without a

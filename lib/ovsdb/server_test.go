@@ -173,19 +173,23 @@ func addSwitch(t *testing.T, db *ovsdb.DB, name string) error {
 // oldSchema is the installed one without a table and a column.
 func oldSchema(t *testing.T) string {
 	t.Helper()
+	return schemaWith(t, "5.0.0", map[string]string{`"Load_Balancer_Group"`: `"Load_Balancer_Grp"`, `"mirror_rules"`: `"mirrors"`})
+}
+
+// schemaWith writes the Northbound schema with another version and texts replaced, and returns its file.
+func schemaWith(t *testing.T, version string, replaced map[string]string) string {
+	t.Helper()
 	text, err := os.ReadFile(nbSchema)
 	if err != nil {
 		require.Nothing(t, require.Central, nbSchema)
 	}
-	for old, new := range map[string]string{
-		`"Load_Balancer_Group"`: `"Load_Balancer_Grp"`, `"mirror_rules"`: `"mirrors"`,
-	} {
+	for old, new := range replaced {
 		text = bytes.ReplaceAll(text, []byte(old), []byte(new))
 	}
 	_, rest, _ := bytes.Cut(text, []byte(`"version": "`))
-	version, _, _ := bytes.Cut(rest, []byte(`"`))
-	text = bytes.Replace(text, version, []byte("5.0.0"), 1)
-	file := filepath.Join(t.TempDir(), "old.ovsschema")
+	is, _, _ := bytes.Cut(rest, []byte(`"`))
+	text = bytes.Replace(text, is, []byte(version), 1)
+	file := filepath.Join(t.TempDir(), "nb.ovsschema")
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
