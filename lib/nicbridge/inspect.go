@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -141,6 +143,13 @@ func (s *session) checkNIC(ctx context.Context, snap *Snapshot) error {
 func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 	var err error
 	if snap.Datapath, err = s.sw.PreferredDatapath(ctx); err != nil {
+		return err
+	}
+	offered, err := s.sw.DatapathTypes(ctx)
+	if err != nil {
+		return err
+	}
+	if err := config.CheckDatapath(snap.Datapath, offered, link.HasOpenVSwitch); err != nil {
 		return err
 	}
 	row, err := s.sw.FindBridge(ctx, snap.Bridge)

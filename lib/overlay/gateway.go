@@ -98,10 +98,11 @@ func (s *session) planUplink(ctx context.Context, r *uplink.Request, good bool) 
 	}
 	r.Network.Join = s.host.Config.JoinSubnets
 	u, err := uplink.New(ctx, s.host, *r)
-	if err == nil {
-		r.Gateway.Gateway = u.Gateway
+	if err != nil {
+		return nil, err
 	}
-	return u, err
+	r.Gateway.Gateway = u.Gateway
+	return u, s.host.CheckDatapath(ctx, !u.Changed())
 }
 
 // parse checks g by itself, without the host and the database. The error names every problem.

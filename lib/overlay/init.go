@@ -135,7 +135,11 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 		return nil, err
 	}
 	n.Network.Join, n.SystemID = s.host.Config.JoinSubnets, s.host.Config.SystemID
-	return node.New(ctx, s.host, *n, node.Parts{Guards: true, Boot: true, CNI: cni})
+	p, err := node.New(ctx, s.host, *n, node.Parts{Guards: true, Boot: true, CNI: cni})
+	if err != nil {
+		return nil, err
+	}
+	return p, s.host.CheckDatapath(ctx, p.Accepted)
 }
 
 // elsewhere is an error if the node is another host and alive: two hosts would have the same addresses. If this is

@@ -74,3 +74,25 @@ func (h *Host) SpareConnections(ctx context.Context) error {
 	_, err2 := h.Switch.Controller().KeepFlows(ctx)
 	return errors.Join(err1, err2)
 }
+
+// CheckDatapath returns an error if this host cannot have br-int with its datapath, nor tunnels unless known: a host that
+// was a node or a gateway before goes on without them, and a warning tells.
+func (h *Host) CheckDatapath(ctx context.Context, known bool) error {
+	kind, err := h.Switch.PreferredDatapath(ctx)
+	if err != nil {
+		return err
+	}
+	offered, err := h.Switch.DatapathTypes(ctx)
+	if err != nil {
+		return err
+	}
+	if err := config.CheckDatapath(kind, offered, link.HasOpenVSwitch); err != nil {
+		return err
+	}
+	err = h.Config.CheckGeneve(kind, link.HasGeneve)
+	if err != nil && known {
+		h.Report.Warn("%v", err)
+		return nil
+	}
+	return err
+}

@@ -111,6 +111,18 @@ func (s *Switch) PreferredDatapath(ctx context.Context) (string, error) {
 	return s.ExternalIDs()["ovn-bridge-datapath-type"], nil
 }
 
+// DatapathTypes are the types that ovs-vswitchd offers, none before its first start.
+func (s *Switch) DatapathTypes(ctx context.Context) (types []string, err error) {
+	err = s.Read(ctx, func(c client.Client) error {
+		root, err := confdb.Root(ctx, c)
+		if err == nil {
+			types = root.DatapathTypes
+		}
+		return err
+	})
+	return types, err
+}
+
 // EnsureStandaloneBridge makes the bridge, or corrects it, and waits until its network device exists and has the
 // MAC.
 func (s *Switch) EnsureStandaloneBridge(ctx context.Context, b StandaloneBridge) error {

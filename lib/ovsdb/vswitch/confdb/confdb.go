@@ -41,7 +41,7 @@ type DB struct {
 // Tables are all tables to follow. Columns with frequent changes, such as statistics, are not followed.
 func Tables() []ovsdb.Table {
 	return []ovsdb.Table{
-		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapaths", "external_ids", "other_config", "ovs_version", "ssl"}},
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapath_types", "datapaths", "external_ids", "other_config", "ovs_version", "ssl"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
