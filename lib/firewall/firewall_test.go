@@ -74,8 +74,8 @@ var gateway = localgateway.Link{Router: netip.MustParsePrefix("169.254.33.2/24")
 func TestABrokenProgramIsTriedAgain(t *testing.T) {
 	dir := inFreshNamespace(t)
 	for _, tt := range []struct{ setting, tool, script, want string }{
-		{config.NFTables, "nft", "", "install the package nftables, or set external_ids:ovn-k8s-firewall=iptables"},
-		{config.NFTables, "nft", "echo broken >&2; echo now >&2; exit 4", "broken now: install the package nftables, or set"},
+		{config.NFTables, "nft", "", "install the package nftables (1.0.1 or later), or set external_ids:ovn-k8s-firewall=iptables"},
+		{config.NFTables, "nft", "echo broken >&2; echo now >&2; exit 4", "broken now: install the package nftables (1.0.1 or later), or set"},
 		{config.IPTables, "iptables", "", "install the package iptables"},
 	} {
 		repair := breaks(t, filepath.Join(dir, tt.tool), tt.script)

@@ -106,7 +106,7 @@ func open(family netip.Addr) (knftables.Interface, error) {
 	}
 	nft, err := knftables.New(f, TableName)
 	if err != nil {
-		return nil, fmt.Errorf("nftables does not work here: %s: %s", flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
+		return nil, fmt.Errorf("nftables does not work here: %s: %s (1.0.1 or later)", flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
 	if err := usable(nft, family); err != nil {
 		return nil, err

@@ -4,9 +4,12 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -95,4 +98,13 @@ func (h *Host) CheckDatapath(ctx context.Context, known bool) error {
 		return nil
 	}
 	return err
+}
+
+// NeedIPv6 returns an error if there are IPv6 subnets, and the kernel has no IPv6.
+func NeedIPv6(subnets []netip.Prefix) error {
+	six := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	if !slices.ContainsFunc(subnets, six) || link.HasIPv6() {
+		return nil
+	}
+	return fmt.Errorf("subnets %s need IPv6, which this host's kernel does not have: boot it without ipv6.disable=1", ipnet.Join(subnets))
 }

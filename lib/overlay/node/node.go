@@ -53,7 +53,7 @@ type Parts struct {
 
 // New computes the desired state of the management port and of some other parts, and checks it. It changes nothing.
 func New(ctx context.Context, h *host.Host, n membership.Node, parts Parts) (*Plan, error) {
-	if err := errors.Join(n.Fits(h.Config), needIPv6(n)); err != nil {
+	if err := errors.Join(n.Fits(h.Config), host.NeedIPv6(n.Pods)); err != nil {
 		return nil, err
 	}
 	p := &Plan{host: h, node: n}
@@ -92,15 +92,6 @@ func (p *Plan) Changes() []string {
 		lines = append(lines, e.String())
 	}
 	return lines
-}
-
-// needIPv6 is an error if subnets need IPv6 and the kernel has none.
-func needIPv6(n membership.Node) error {
-	six := func(p netip.Prefix) bool { return p.Addr().Is6() }
-	if !slices.ContainsFunc(n.Pods, six) || link.HasIPv6() {
-		return nil
-	}
-	return fmt.Errorf("subnets %s need IPv6, which this host's kernel does not have: boot it without ipv6.disable=1", ipnet.Join(n.Pods))
 }
 
 // planPort plans the management port and its interface.

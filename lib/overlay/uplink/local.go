@@ -43,7 +43,10 @@ func warnOfFirewalls(ctx context.Context, h *host.Host) {
 }
 
 // planLocal plans the host's end of a local gateway.
-func (u *Uplink) planLocal(clusters []netip.Prefix) error {
+func (u *Uplink) planLocal(ctx context.Context, clusters []netip.Prefix) error {
+	if err := host.NeedIPv6(clusters); err != nil {
+		return err
+	}
 	g := &u.Gateway
 	u.port.Bridge, u.port.Own = names.LocalBridge, true
 	// The host itself would answer packets from pods to clients outside by the management port, so the reverse path
@@ -68,7 +71,11 @@ func (u *Uplink) planLocal(clusters []netip.Prefix) error {
 	}
 	u.local.state.MAC = hardware
 	u.local.port = vswitch.InternalPort{Bridge: names.LocalBridge, Name: localgateway.Port, MAC: mac, MTU: u.host.Config.MTU}
-	return nil
+	if u.helped {
+		return nil
+	}
+	_, err = firewall.PlanFamilies(ctx, u.local.setting, firewall.Local, u.local.firewalls)
+	return err
 }
 
 func (l *localEnd) ensure(ctx context.Context) error {

@@ -85,7 +85,7 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 		if u.helped = r.Helped; !u.helped {
 			warnOfFirewalls(ctx, h)
 		}
-		err = u.planLocal(r.Subnets)
+		err = u.planLocal(ctx, r.Subnets)
 	}
 	if g.Mode != topology.Physical { // for the gateway helper
 		u.port.Pods, u.port.IPs = r.Subnets, g.IPs
