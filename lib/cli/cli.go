@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -138,10 +139,17 @@ func report(w io.Writer, name string, err error) {
 	if errors.As(err, &s) && s.Silent() {
 		return
 	}
-	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+	text := strings.TrimRight(err.Error(), "\n")
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0 {
+		text += refused
+	}
+	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(w, "%s: %s\n", name, line)
 	}
 }
+
+// refused is the remedy for root without a permission.
+const refused = `: the kernel refuses this to root, as with SELinux, AppArmor, or a container without the capability: see "ausearch -m avc" or dmesg, and allow it`
 
 // isJoin reports whether err is only a list of its parts, as from errors.Join, without a text of its own, as from
 // fmt.Errorf with several %w.

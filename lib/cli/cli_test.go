@@ -74,6 +74,8 @@ func (m *master) Run(context.Context, IO) error {
 		return fmt.Errorf("wrapped: %w", statusError{status: 5})
 	case "silent":
 		return statusError{status: 3, silent: true}
+	case "refused": // by the kernel
+		return fmt.Errorf("adding br1: %w", syscall.EPERM)
 	case "canceled": // without a signal
 		return context.Canceled
 	}
@@ -270,6 +272,17 @@ func startWaiter(t *testing.T, argv ...string) (*exec.Cmd, func() (out, err stri
 		_, _ = out.ReadFrom(stdout)
 		_ = cmd.Wait()
 		return out.String(), stderr.String(), cmd.ProcessState.ExitCode()
+	}
+}
+
+// Root is told why the kernel may refuse something, other users are not.
+func TestRefused(t *testing.T) {
+	want := "ovn-test: adding br1: operation not permitted"
+	if os.Geteuid() == 0 {
+		want += `: the kernel refuses this to root, as with SELinux, AppArmor, or a container without the capability: see "ausearch -m avc" or dmesg, and allow it`
+	}
+	if status, out, err := runMain("master-init", "--fault=refused"); status != 1 || out != "" || err != want+"\n" {
+		t.Errorf("exit status %d, output %q, errors %q, want %q", status, out, err, want)
 	}
 }
 
