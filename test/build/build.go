@@ -57,6 +57,49 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 	return dir, nil
 }
 
+// Commit builds programs of another commit of this repository, once, and returns their directory. Packages are as in Target.
+func Commit(ctx context.Context, commit string, packages ...string) (dir string, err error) {
+	if dir, err = Dir(); err != nil {
+		return "", err
+	}
+	unlock, err := Lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	dir = filepath.Join(dir, "commit-"+commit)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	source, err := os.MkdirTemp("", "source")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(source)
+	if err := checkOut(ctx, commit, source); err != nil {
+		return "", err
+	}
+	if err := (Target{Packages: packages}).build(ctx, source, dir+".new"); err != nil {
+		return "", fmt.Errorf("building %s of commit %s: %w", strings.Join(packages, " "), commit, err)
+	}
+	return dir, os.Rename(dir+".new", dir)
+}
+
+// checkOut writes the files of a commit to a directory.
+func checkOut(ctx context.Context, commit, dir string) error {
+	root, err := rootDir(ctx)
+	if err != nil {
+		return err
+	}
+	archive := filepath.Join(dir, "archive.tar")
+	for _, args := range [][]string{{"git", "-C", root, "archive", "--output", archive, commit}, {"tar", "-x", "-f", archive, "-C", dir}} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("getting the files of commit %s: %w: %s", commit, err, out)
+		}
+	}
+	return nil
+}
+
 // Dir creates and returns the directory of test programs: see Run.
 func Dir() (string, error) {
 	dir := os.Getenv("OVNK8S_TEST_BIN")
@@ -66,6 +109,20 @@ func Dir() (string, error) {
 			cache = filepath.Join(os.TempDir(), "cache")
 		}
 		dir = filepath.Join(cache, "ovn-k8s")
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// Roots creates and returns the directory of root file systems of test/rootfs: $OVNK8S_TEST_ROOTS, or one in the user's cache
+// directory. Each has the name of its release of Debian.
+func Roots() (string, error) {
+	dir := os.Getenv("OVNK8S_TEST_ROOTS")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(cache, "ovn-k8s-roots")
 	}
 	return dir, os.MkdirAll(dir, 0o755)
 }

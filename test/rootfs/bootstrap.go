@@ -25,7 +25,7 @@ func bootstrap(ctx context.Context, release string) (string, error) {
 	if !releasePattern.MatchString(release) {
 		return "", fmt.Errorf("%q is not a release of Debian, such as trixie", release)
 	}
-	dir, err := Dir()
+	dir, err := build.Roots()
 	if err != nil {
 		return "", err
 	}

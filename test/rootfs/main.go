@@ -4,7 +4,7 @@
 //	go run ./test/rootfs trixie make test
 //
 // The first run makes the root file system from packages, with debootstrap and the
-// package source of this machine, in the user's cache directory; see Dir. To get newer
+// package source of this machine, in the user's cache directory; see build.Roots. To get newer
 // packages, remove it. The command runs in the working directory, with this machine's
 // Go and its caches, network, devices and environment, and with process IDs of its own:
 // everything it started ends with it.
@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -109,18 +108,4 @@ func environment() []string {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains([]string{"PATH", "TMPDIR", "GOTMPDIR", "XDG_RUNTIME_DIR"}, name)
 	})
-}
-
-// Dir is the directory of root file systems: $OVNK8S_TEST_ROOTS, or one in the user's
-// cache directory.
-func Dir() (string, error) {
-	dir := os.Getenv("OVNK8S_TEST_ROOTS")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(cache, "ovn-k8s-roots")
-	}
-	return dir, os.MkdirAll(dir, 0o755)
 }
