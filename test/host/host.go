@@ -239,13 +239,14 @@ func TryCommand(cmd *exec.Cmd) (Result, error) {
 	return Result{cmd.ProcessState.ExitCode(), out.String(), complaint.String()}, err
 }
 
-// Install links programs, given by absolute paths, into the host's /usr/local/bin.
+// Install links programs, given by absolute paths, into the host's /usr/local/bin. It replaces links of the same names.
 func (h *Host) Install(programs ...string) error {
 	for _, p := range programs {
 		if _, err := os.Stat(p); err != nil {
 			return fmt.Errorf("installing a program on %s: %w", h.Name, err)
 		}
-		if err := os.Symlink(p, h.Path(filepath.Join("/usr/local/bin", filepath.Base(p)))); err != nil {
+		link := h.Path(filepath.Join("/usr/local/bin", filepath.Base(p)))
+		if err := errors.Join(os.Symlink(p, link+".new"), os.Rename(link+".new", link)); err != nil {
 			return err
 		}
 	}

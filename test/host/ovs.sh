@@ -3,10 +3,14 @@
 # them, it continues with the same database.
 set -e
 db=/etc/openvswitch/conf.db
-[ -e $db ] || ovsdb-tool create $db /usr/share/openvswitch/vswitch.ovsschema
+schema=/usr/share/openvswitch/vswitch.ovsschema
+[ -e $db ] || ovsdb-tool create $db $schema
 runs() { kill -0 "$(cat "/var/run/openvswitch/$1.pid")"; } 2>/dev/null
-runs ovsdb-server || ovsdb-server $db --remote=punix:/var/run/openvswitch/db.sock \
-	--detach --no-chdir --pidfile --log-file -vconsole:off
+if ! runs ovsdb-server; then
+	[ "$(ovsdb-tool needs-conversion $db $schema)" = no ] || ovsdb-tool convert $db $schema # as ovs-ctl(8)
+	ovsdb-server $db --remote=punix:/var/run/openvswitch/db.sock \
+		--detach --no-chdir --pidfile --log-file -vconsole:off
+fi
 ovs-vsctl --no-wait -- init -- set Open_vSwitch . \
 	external_ids:system-id="$1" external_ids:hostname="$1" ${2:+external_ids:ovn-k8s-firewall=$2}
 options=

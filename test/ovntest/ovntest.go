@@ -309,10 +309,23 @@ func (c *Central) create(db string) error {
 	return err
 }
 
+// convert converts a database to the schema of the programs if it has another one, as ovn-ctl(8) does.
+func (c *Central) convert(db string) error {
+	file := c.path(db, ".db")
+	needed, err := c.run("ovsdb-tool", "needs-conversion", file, schema(db))
+	if err == nil && needed != "no" {
+		_, err = c.run("ovsdb-tool", "convert", file, schema(db))
+	}
+	return err
+}
+
 // serve starts an ovsdb-server, unless *p is one, and waits for its socket.
 func (c *Central) serve(p **reaper.Process, db string, args []string) error {
 	if *p != nil {
 		return nil
+	}
+	if err := c.convert(db); err != nil {
+		return err
 	}
 	socket := c.path(db, ".sock")
 	_ = os.Remove(socket) // left by a killed server: it would look ready

@@ -3,12 +3,9 @@ package world
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"ovn-k8s/test/poll"
 )
 
 // PrepareOVNKube installs ovnkube and its plugin from the directory bin on the hosts of a World without them, with the
@@ -42,12 +39,7 @@ func (n *Node) end(ctx context.Context, pidfile string) error {
 	if _, err := n.Script(ctx, `kill -TERM "$(cat "$1")"`, pidfile); err != nil {
 		return err
 	}
-	return poll.Until(ctx, func() error {
-		if _, err := os.Stat(n.Path(pidfile)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s of %s is there: %w", pidfile, n.Name, err)
-		}
-		return nil
-	})
+	return n.AwaitRemoved(ctx, pidfile)
 }
 
 // TakeOver starts ovnkube on a node after Retire, with more args. From the master on, it is a World of ovnkube.
