@@ -36,7 +36,7 @@ func (w builder) build(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	for i := range o.Minions + 1 {
-		if err := w.addNode(i); err != nil {
+		if err := w.addNode(ctx, i, o.Root); err != nil {
 			return err
 		}
 	}
@@ -76,8 +76,8 @@ func (w builder) forwardAPI() error {
 	return err
 }
 
-// addNode creates host number i. Number 0 is the master.
-func (w builder) addNode(i int) error {
+// addNode creates host number i with the programs of a root file system, "" for this machine's. Number 0 is the master.
+func (w builder) addNode(ctx context.Context, i int, root string) error {
 	name := "master"
 	if i > 0 {
 		name = fmt.Sprintf("minion%d", i)
@@ -94,7 +94,10 @@ func (w builder) addNode(i int) error {
 			netip.MustParseAddr(fmt.Sprintf("fd01:0:0:%x::2", i)),
 		},
 	})
-	return nil
+	if root == "" {
+		return nil
+	}
+	return h.Upgrade(ctx, root)
 }
 
 // logs is the directory for the hosts' logs, or "" if Close removes it anyway.

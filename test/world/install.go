@@ -13,15 +13,23 @@ import (
 
 // InstallPrograms installs the project's programs from the directory bin on all hosts, and starts none.
 func (w *World) InstallPrograms(bin string) error {
+	return each(w, func(n *Node) error { return Upgrade{w}.Install(n, bin) })
+}
+
+// An Upgrade replaces the project's programs of a running World, host by host.
+type Upgrade struct{ *World }
+
+// Install is InstallPrograms for one host. It replaces the programs of another directory.
+func (w Upgrade) Install(n *Node, bin string) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
 	}
 	var files []string
-	for _, p := range (installer{w}).programs() {
+	for _, p := range installer(w).programs() {
 		files = append(files, filepath.Join(bin, p))
 	}
-	return each(w, func(n *Node) error { return n.Install(files...) })
+	return n.Install(files...)
 }
 
 // Install installs the project's programs from the directory bin on all hosts and
@@ -105,8 +113,7 @@ func (w installer) initialize(ctx context.Context) error {
 		return err
 	}
 	for _, n := range w.Nodes {
-		if err := w.Do(ctx, n, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+ClusterSubnets,
-			"--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name); err != nil {
+		if err := w.minionInit(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -114,4 +121,28 @@ func (w installer) initialize(ctx context.Context) error {
 		return err
 	}
 	return each(w.World, func(n *Node) error { return w.StartHelper(ctx, n) })
+}
+
+// minionInit runs minion-init on a host.
+func (w installer) minionInit(ctx context.Context, n *Node) error {
+	return w.Do(ctx, n, "ovn-k8s-overlay", "minion-init", "--cluster-ip-subnet="+ClusterSubnets, "--minion-switch-subnet="+n.Subnets, "--node-name="+n.Name)
+}
+
+// Restart restarts the programs of a host after Install, as in the upgrades of install.md and ovnkube.md: with the same arguments.
+func (w Upgrade) Restart(ctx context.Context, n *Node) error {
+	if w.ovnkube {
+		return ovnkube(w).restart(ctx, n)
+	}
+	if err := n.Retire(ctx); err != nil {
+		return err
+	}
+	if n == w.Master() {
+		if err := w.StartWatcher(ctx); err != nil {
+			return err
+		}
+	}
+	if err := installer(w).minionInit(ctx, n); err != nil {
+		return err
+	}
+	return w.StartHelper(ctx, n, n.helperArgs...)
 }

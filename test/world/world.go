@@ -64,6 +64,8 @@ type Options struct {
 	Masters int
 	// Clustered has every host run a member of the databases' RAFT clusters.
 	Clustered bool
+	// Root has Open vSwitch and OVN of the hosts, if not this machine: see host.Upgrade.
+	Root string
 	// Log receives a line for each step and each command. It may be nil.
 	Log func(line string)
 }
@@ -103,6 +105,8 @@ type Node struct {
 	process   string   // with the gateway helper, if it is another one
 	masterToo bool     // the process is also ovnkube's master
 	args      []string // more of ovnkube
+
+	helperArgs []string // of the last StartHelper
 }
 
 // Missing names a prerequisite of New missing on this machine, or is "".
@@ -195,6 +199,7 @@ func (w *World) StartHelper(ctx context.Context, n *Node, args ...string) error 
 	if w.ovnkube {
 		return ovnkube{w}.restart(ctx, n)
 	}
+	n.helperArgs = args
 	if err := n.Kill(ctx, HelperPidfile); err != nil {
 		return err
 	}
