@@ -13,7 +13,7 @@ ifneq ($(KUBERNETES),)
 export OVNK8S_TEST_KUBERNETES = $(KUBERNETES)
 endif
 
-.PHONY: build test check audit licences demo demo-down bench loss hostile test-boot test-kills test-damages test-firewalls test-kernel generate install help prepare
+.PHONY: build test check audit licences demo demo-down bench loss hostile test-boot test-kills test-damages test-firewalls test-upgrade test-kernel generate install help prepare
 
 ## build: the programs, into bin/ (also plain make)
 build:
@@ -97,6 +97,12 @@ test-firewalls:
 	@go run ./test/prepare firewalls
 	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_FIREWALLS=yes OVNK8S_TEST_FIREWALLS_ROUNDS=$(or $(ROUNDS),20) \
 		go test -count=1 ./test/firewalls -run 'TestBesideFirewalls/$(FIREWALL)' -v -timeout 2h
+
+## test-upgrade: OVN and Open vSwitch of three releases of Debian, in each order, under open connections (RUN=), half an hour; as root
+test-upgrade: prepare
+	go run ./test/rootfs trixie go run ./test/prepare packages
+	go run ./test/rootfs sid go run ./test/prepare packages
+	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_UPGRADES=1 go test -count=1 ./test/ovnkube -run 'TestUpgradeOf/$(RUN)' -v -timeout 2h
 
 ## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or ALL=1, RUN=, PKG= (ARGS=, MINUTES=); as root
 test-kernel:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,11 +13,15 @@ import (
 	"ovn-k8s/test/world"
 )
 
+// betweenPods is part of the description of sessions from pods to pods, which have no NAT.
+const betweenPods = " to pod "
+
 // sessions are TCP connections of pods.
 type sessions struct {
 	*cluster
 	pods map[string]world.Endpoint
 	all  map[string]*probe.Session // by description
+	from map[string]probe.Probe    // by description
 }
 
 // newSessions creates pods on nodes. A pod is the backend of a Service of its name.
@@ -32,7 +37,7 @@ func (c *cluster) newSessions(nodes map[string]string) *sessions {
 // gather waits until pods run.
 func (c *cluster) gather(nodes map[string]string) *sessions {
 	c.Helper()
-	s := &sessions{c, map[string]world.Endpoint{}, map[string]*probe.Session{}}
+	s := &sessions{c, map[string]world.Endpoint{}, map[string]*probe.Session{}, map[string]probe.Probe{}}
 	for name := range nodes {
 		s.pods[name] = c.await(name)
 	}
@@ -45,7 +50,7 @@ func (s *sessions) ring(names ...string) {
 	for i, from := range names {
 		to := names[(i+1)%len(names)]
 		for _, a := range s.pods[to].Addresses {
-			s.open(s.pods[from], from+" to "+to, probe.Address(a, kubelet.DefaultPort))
+			s.open(s.pods[from], from+betweenPods+to, probe.Address(a, kubelet.DefaultPort))
 		}
 	}
 }
@@ -75,13 +80,29 @@ func (s *sessions) toService(name string) {
 // open opens a session until the end of the test.
 func (s *sessions) open(from world.Endpoint, what string, to netip.AddrPort) {
 	s.Helper()
-	p := probe.Probe{Netns: from.Netns, Network: "tcp", Address: to}
+	s.start(fmt.Sprintf("%s, %v", what, to), probe.Probe{Netns: from.Netns, Network: "tcp", Address: to})
+}
+
+// start opens a session with a description.
+func (s *sessions) start(what string, p probe.Probe) {
+	s.Helper()
 	_, err := p.Until(s.ctx)
 	s.must(err)
 	session, err := p.Open(s.ctx)
 	s.must(err)
 	s.Cleanup(func() { session.Close() })
-	s.all[fmt.Sprintf("%s, %v", what, to)] = session
+	s.all[what], s.from[what] = session, p
+}
+
+// reopen closes sessions with some descriptions, and opens them again.
+func (s *sessions) reopen(some func(description string) bool) {
+	s.Helper()
+	for what, p := range s.from {
+		if some(what) {
+			s.all[what].Close()
+			s.start(what, p)
+		}
+	}
 }
 
 // goOn waits until all sessions are answered, and fails the test if one was ever disturbed.
@@ -99,6 +120,14 @@ func (s *sessions) goOn(after string) {
 			s.Errorf("after %s: %s: %v", after, what, err)
 		}
 	}
+}
+
+// silence is the longest time that any session waited for an answer.
+func (s *sessions) silence() (longest time.Duration) {
+	for _, session := range s.all {
+		longest = max(longest, session.Typed().Silence)
+	}
+	return longest.Round(time.Millisecond)
 }
 
 // close ends all sessions.

@@ -29,14 +29,7 @@ type takeover struct{ *cluster }
 func TestTakeOver(t *testing.T) {
 	c := takeover{newHosts(t, world.Options{})}
 	c.run()
-	for _, n := range c.Nodes {
-		_, err := c.AddGateway(c.ctx, n, gatewayModes()[n.Name], "--rampout-ip-subnets="+n.Subnets)
-		c.must(err)
-	}
-	s := c.newSessions(map[string]string{"a": "master", "b": "minion1", "b2": "minion1", "c": "minion2"})
-	s.ring("a", "b", "b2", "c")
-	s.toService("c")
-	s.goOn("the start")
+	s := c.busy(rampout)
 	before := c.rows()
 	bin, err := programs()
 	c.must(err)
@@ -57,6 +50,23 @@ func TestTakeOver(t *testing.T) {
 	}
 	c.sameSubnets()
 	c.changes(s)
+}
+
+// rampout are options of gateway-init: the gateway is for its own node's pods, as those of ovnkube are.
+func rampout(n *world.Node) []string { return []string{"--rampout-ip-subnets=" + n.Subnets} }
+
+// busy makes every node a gateway with some options, and opens sessions of each kind.
+func (c *cluster) busy(options func(*world.Node) []string) *sessions {
+	c.Helper()
+	for _, n := range c.Nodes {
+		_, err := c.AddGateway(c.ctx, n, gatewayModes()[n.Name], options(n)...)
+		c.must(err)
+	}
+	s := c.newSessions(map[string]string{"a": "master", "b": "minion1", "b2": "minion1", "c": "minion2"})
+	s.ring("a", "b", "b2", "c")
+	s.toService("c")
+	s.goOn("the start")
+	return s
 }
 
 // sameSubnets fails the test if a Node has other subnets than its World's.
