@@ -94,12 +94,20 @@ func (s *sessions) start(what string, p probe.Probe) {
 	s.all[what], s.from[what] = session, p
 }
 
-// reopen closes sessions with some descriptions, and opens them again.
-func (s *sessions) reopen(some func(description string) bool) {
+// pause closes sessions with some descriptions. resume opens them again.
+func (s *sessions) pause(some func(description string) bool) (resume func()) {
 	s.Helper()
+	paused := map[string]probe.Probe{}
 	for what, p := range s.from {
 		if some(what) {
 			s.all[what].Close()
+			delete(s.all, what)
+			paused[what] = p
+		}
+	}
+	return func() {
+		s.Helper()
+		for what, p := range paused {
 			s.start(what, p)
 		}
 	}

@@ -103,32 +103,33 @@ func (u *upgrade) run() {
 }
 
 // hosts upgrades Open vSwitch and then ovn-controller, host by host. Between both, sessions go on with the flows of the former
-// ovn-controller, unless this one is older than ovn-northd: it may wait, or understand a part of the flows.
+// ovn-controller. If this one is older than ovn-northd, it may wait or understand a part of the flows, so that new sessions
+// with NAT wait for the last host.
 func (u *upgrade) hosts() {
 	u.Helper()
+	resume := func() {}
+	if u.centralFirst {
+		resume = u.sessions.pause(u.translated)
+	}
 	for _, n := range u.Nodes {
 		u.must(n.Upgrade(u.ctx, u.to.root))
 		u.must(n.RestartOVS(u.ctx))
 		if !u.centralFirst {
-			u.translateAgain()
+			u.sessions.pause(u.translated)()
 			u.goOn("the upgrade of Open vSwitch on " + n.Name)
 		}
 		u.must(n.ExitController(u.ctx))
 		u.must(n.ResumeController(u.ctx))
-		if u.centralFirst {
-			u.translateAgain()
-		}
 		u.goOn("the upgrade of " + n.Name)
 		u.pods("the upgrade of " + n.Name)
 	}
+	resume()
+	u.goOn("the upgrade of all hosts")
 }
 
-// translateAgain opens all sessions but those between pods again: the userspace datapath has lost their NAT.
-func (u *upgrade) translateAgain() {
-	u.Helper()
-	if host.Datapath() == host.Userspace {
-		u.sessions.reopen(func(description string) bool { return !strings.Contains(description, betweenPods) })
-	}
+// translated reports whether a restart of Open vSwitch loses a session: on the userspace datapath those with NAT.
+func (u *upgrade) translated(description string) bool {
+	return host.Datapath() == host.Userspace && !strings.Contains(description, betweenPods)
 }
 
 // central upgrades the databases and ovn-northd.
