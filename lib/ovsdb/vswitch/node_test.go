@@ -148,7 +148,7 @@ func (n *node) startDB() {
 
 func (n *node) startDaemon() {
 	n.t.Helper()
-	n.daemon = n.start("ovs-vswitchd", append(host.VswitchdArgs(), "unix:"+n.dir+"/db.sock")...)
+	n.daemon = n.start("ovs-vswitchd", append(host.VswitchdArgs(), "--unixctl="+n.dir+"/vswitchd.ctl", "unix:"+n.dir+"/db.sock")...)
 }
 
 func stop(p **reaper.Process) {

@@ -41,13 +41,14 @@ type DB struct {
 // Tables are all tables to follow. Columns with frequent changes, such as statistics, are not followed.
 func Tables() []ovsdb.Table {
 	return []ovsdb.Table{
-		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapath_types", "datapaths", "external_ids", "other_config", "ovs_version", "ssl"}},
+		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapath_types", "datapaths", "external_ids", "next_cfg", "other_config", "ovs_version", "ssl"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
 		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
 		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
 			"options", "ingress_policing_rate", "ingress_policing_burst"}},
 		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities", "ct_zones"}},
-		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids"}},
+		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids", "timeout_policy"}},
+		{Name: vswitchdb.CTTimeoutPolicyTable, Columns: []string{"timeouts"}},
 		{Name: vswitchdb.QoSTable, Columns: []string{"type", "other_config", "external_ids"}},
 		{Name: vswitchdb.SSLTable, Columns: []string{"private_key", "certificate", "ca_cert", "bootstrap_ca_cert", "external_ids"}},
 	}
@@ -57,14 +58,15 @@ func Tables() []ovsdb.Table {
 // the first connection only; it is kept, and renewed when lost, until Close. log may be nil.
 func Connect(ctx context.Context, rundir string, tables []ovsdb.Table, log *logrus.Entry) (*DB, error) {
 	m, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
-		vswitchdb.OpenvSwitchTable: &vswitchdb.OpenvSwitch{},
-		vswitchdb.BridgeTable:      &vswitchdb.Bridge{},
-		vswitchdb.PortTable:        &vswitchdb.Port{},
-		vswitchdb.InterfaceTable:   &vswitchdb.Interface{},
-		vswitchdb.DatapathTable:    &vswitchdb.Datapath{},
-		vswitchdb.CTZoneTable:      &vswitchdb.CTZone{},
-		vswitchdb.QoSTable:         &vswitchdb.QoS{},
-		vswitchdb.SSLTable:         &vswitchdb.SSL{},
+		vswitchdb.OpenvSwitchTable:     &vswitchdb.OpenvSwitch{},
+		vswitchdb.BridgeTable:          &vswitchdb.Bridge{},
+		vswitchdb.PortTable:            &vswitchdb.Port{},
+		vswitchdb.InterfaceTable:       &vswitchdb.Interface{},
+		vswitchdb.DatapathTable:        &vswitchdb.Datapath{},
+		vswitchdb.CTZoneTable:          &vswitchdb.CTZone{},
+		vswitchdb.CTTimeoutPolicyTable: &vswitchdb.CTTimeoutPolicy{},
+		vswitchdb.QoSTable:             &vswitchdb.QoS{},
+		vswitchdb.SSLTable:             &vswitchdb.SSL{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the model of Open vSwitch: %w", err)

@@ -25,6 +25,7 @@ const (
 // (process_one in lib/conntrack.c of Open vSwitch), OVN does not apply SNAT to it, and the endpoint sees a connection
 // from two addresses. routers are names or UUIDs of Datapath_Bindings: ovn-controller names a zone by the UUID, from
 // 23.09 on by the router's name. A timeout stays as long as its zone, and timeouts of others stay.
+// With Open vSwitch from 3.3 on, call it again after each change of the database: see changePolicies.
 func (s Settings) ExpireSYNs(ctx context.Context, routers []string) (bool, error) {
 	cfg, err := s.DB.Converge(ctx, func(c client.Client) (pl confdb.Plan, err error) {
 		err = expireSYNs(ctx, c, &pl, routers)
@@ -38,57 +39,75 @@ func (s Settings) ExpireSYNs(ctx context.Context, routers []string) (bool, error
 
 // expireSYNs plans ExpireSYNs.
 func expireSYNs(ctx context.Context, c client.Client, pl *confdb.Plan, routers []string) error {
-	root, err := confdb.Root(ctx, c)
-	if err != nil || root.Datapaths[confdb.Userspace] == "" {
+	d, err := readDatapath(ctx, c)
+	if d == nil || err != nil {
 		return err
 	}
-	dp, br := &vswitchdb.Datapath{UUID: root.Datapaths[confdb.Userspace]}, &vswitchdb.Bridge{Name: names.IntegrationBridge}
-	if ok, err := confdb.Get(ctx, c, dp); !ok || err != nil {
-		return err
-	}
-	if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
-		return err
-	}
-	var rows []*vswitchdb.CTZone
-	if err := confdb.List(ctx, c, &rows); err != nil {
-		return err
-	}
-	stale, fresh := staleZones(dp, br, rows), map[any]any{}
+	stale, fresh := d.staleZones(), map[any]any{}
 	for _, r := range routers {
 		name := r + "_dnat"
-		zone, err := strconv.Atoi(br.ExternalIDs[zonePrefix+name])
-		if _, taken := dp.CTZones[zone]; err != nil || taken && stale[zone] == nil {
+		zone, err := strconv.Atoi(d.bridge.ExternalIDs[zonePrefix+name])
+		if _, taken := d.row.CTZones[zone]; err != nil || taken && stale[zone] == nil {
 			continue
 		}
 		fresh[zone] = insertZone(pl, name)
 	}
-	if len(stale)+len(fresh) == 0 {
-		return nil
+	if len(stale)+len(fresh) > 0 {
+		mutateRow(pl, vswitchdb.DatapathTable, d.row.UUID,
+			libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationDelete, libovsdb.OvsMap{GoMap: stale}),
+			libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationInsert, libovsdb.OvsMap{GoMap: fresh}))
 	}
-	pl.Ops = append(pl.Ops, libovsdb.Operation{
-		Op: libovsdb.OperationMutate, Table: vswitchdb.DatapathTable,
-		Where: []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, libovsdb.UUID{GoUUID: dp.UUID})},
-		Mutations: []libovsdb.Mutation{
-			*libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationDelete, libovsdb.OvsMap{GoMap: stale}),
-			*libovsdb.NewMutation("ct_zones", libovsdb.MutateOperationInsert, libovsdb.OvsMap{GoMap: fresh}),
-		},
-	})
-	return nil
+	return d.changePolicies(ctx, c, pl)
 }
 
-// staleZones returns the entries of ours in a datapath's ct_zones whose zones are no longer those of the same names.
-func staleZones(dp *vswitchdb.Datapath, br *vswitchdb.Bridge, rows []*vswitchdb.CTZone) map[any]any {
+// A datapath is the confdb.Userspace datapath with br-int and all rows of CT_Zone.
+type datapath struct {
+	root   *vswitchdb.OpenvSwitch
+	row    *vswitchdb.Datapath
+	bridge *vswitchdb.Bridge
+	zones  []*vswitchdb.CTZone
+}
+
+// readDatapath returns nil without that datapath or br-int.
+func readDatapath(ctx context.Context, c client.Client) (*datapath, error) {
+	root, err := confdb.Root(ctx, c)
+	if err != nil || root.Datapaths[confdb.Userspace] == "" {
+		return nil, err
+	}
+	d := datapath{root: root, row: &vswitchdb.Datapath{UUID: root.Datapaths[confdb.Userspace]}, bridge: &vswitchdb.Bridge{Name: names.IntegrationBridge}}
+	if ok, err := confdb.Get(ctx, c, d.row); !ok || err != nil {
+		return nil, err
+	}
+	if ok, err := confdb.Get(ctx, c, d.bridge); !ok || err != nil {
+		return nil, err
+	}
+	return &d, confdb.List(ctx, c, &d.zones)
+}
+
+// staleZones returns the entries of ours in ct_zones whose zones are no longer those of the same names.
+func (d *datapath) staleZones() map[any]any {
 	of := map[string]string{} // names, by row
-	for _, row := range rows {
+	for _, row := range d.zones {
 		of[row.UUID] = row.ExternalIDs[names.CTZone]
 	}
 	stale := map[any]any{}
-	for zone, row := range dp.CTZones {
-		if name := of[row]; name != "" && br.ExternalIDs[zonePrefix+name] != strconv.Itoa(zone) {
+	for zone, row := range d.row.CTZones {
+		if name := of[row]; name != "" && d.bridge.ExternalIDs[zonePrefix+name] != strconv.Itoa(zone) {
 			stale[zone] = libovsdb.UUID{GoUUID: row}
 		}
 	}
 	return stale
+}
+
+// keptZones returns the rows of ours whose entries in ct_zones are not stale.
+func (d *datapath) keptZones() (kept []*vswitchdb.CTZone) {
+	for _, row := range d.zones {
+		zone, err := strconv.Atoi(d.bridge.ExternalIDs[zonePrefix+row.ExternalIDs[names.CTZone]])
+		if err == nil && d.row.CTZones[zone] == row.UUID {
+			kept = append(kept, row)
+		}
+	}
+	return kept
 }
 
 // insertZone inserts a row of CT_Zone with its timeouts for a zone, and returns the reference to it.
