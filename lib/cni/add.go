@@ -217,7 +217,7 @@ func (a *addition) attach(ctx context.Context) error {
 		err = fmt.Errorf("logical port %s is that of the gateway's NIC %s: give pod %s or its namespace another name", ifaceID, nic, a.pod)
 	}
 	if err != nil {
-		return plugging(err)
+		return plugging(ctx, err)
 	}
 	for _, name := range stale {
 		a.log.WithFields(logrus.Fields{"pod": a.pod, "interface": name}).Info("detached an earlier sandbox")
@@ -245,13 +245,14 @@ func (a *addition) attach(ctx context.Context) error {
 		EgressRate:  int64(a.known.limits.egress),
 	})
 	if err != nil {
-		return plugging(err)
+		return plugging(ctx, err)
 	}
 	return nil
 }
 
-func plugging(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+// plugging is the error of a port that Open vSwitch rejects, or the end of the request.
+func plugging(ctx context.Context, err error) error {
+	if interrupted(ctx, err) {
 		return err
 	}
 	return types.NewError(protocol.Plugging, "failure in plugging pod interface", oneLine(err))

@@ -133,7 +133,7 @@ func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) 
 	}
 	conf, err := parseConf(r.Args.StdinData)
 	if err != nil {
-		a.Err = cniError(err)
+		a.Err = cniError(ctx, err)
 		return a
 	}
 	if slices.Contains(version.All.SupportedVersions(), conf.CNIVersion) {
@@ -155,7 +155,7 @@ func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) 
 		}
 	}
 	if err != nil {
-		a.Err = cniError(err)
+		a.Err = cniError(ctx, err)
 		n.log.WithFields(logrus.Fields{"code": a.Err.Code, "container": r.Args.ContainerID}).Warnf("%s: %v", r.Command, err)
 	}
 	return a
@@ -253,14 +253,20 @@ func (n *node) bridgeDatapath(ctx context.Context) (string, error) {
 }
 
 // cniError converts err to an error of the specification.
-func cniError(err error) *types.Error {
+func cniError(ctx context.Context, err error) *types.Error {
 	if e := (*types.Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if interrupted(ctx, err) {
 		return types.NewError(types.ErrTryAgainLater, oneLine(err), "")
 	}
 	return types.NewError(protocol.Failed, oneLine(err), "")
+}
+
+// interrupted reports whether err is the end of a request, such as by a signal, by a timeout, or by the runtime's DEL. The
+// connection to Open vSwitch returns the cause of ctx instead of its error.
+func interrupted(ctx context.Context, err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 // oneLine formats joined errors on one line.

@@ -1,8 +1,10 @@
 package cni
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +36,33 @@ func code(t *testing.T, err error) uint {
 func TestUnknownCommand(t *testing.T) {
 	if got := (Host{}).Serve(t.Context(), Request{Command: "VERSION"}, nil); got.Err == nil || got.Err.Code != types.ErrInvalidEnvironmentVariables {
 		t.Errorf("answer %+v", got)
+	}
+}
+
+// A request that ends while it waits for Open vSwitch may be tried again: the runtime must not take that for a rejected port. Other
+// errors keep their codes.
+func TestEndOfARequest(t *testing.T) {
+	deleted := errors.New("the runtime called DEL")
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	for _, test := range []struct {
+		name          string
+		err           error
+		plugging, any uint
+	}{
+		{"before", deleted, protocol.Plugging, protocol.Failed},
+		{"by its cause", deleted, types.ErrTryAgainLater, types.ErrTryAgainLater},
+		{"canceled", context.Canceled, types.ErrTryAgainLater, types.ErrTryAgainLater},
+		{"another error", errors.New("constraint violation"), protocol.Plugging, protocol.Failed},
+	} {
+		err := fmt.Errorf("detaching ports: %w", test.err)
+		if got := cniError(ctx, plugging(ctx, err)); got.Code != test.plugging || !strings.Contains(got.Msg+got.Details, test.err.Error()) {
+			t.Errorf("%s: %+v, want code %d", test.name, got, test.plugging)
+		}
+		if got := cniError(ctx, err); got.Code != test.any {
+			t.Errorf("%s: code %d, want %d", test.name, got.Code, test.any)
+		}
+		end(deleted)
 	}
 }
 

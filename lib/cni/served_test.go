@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -291,18 +292,21 @@ func (w *world) remove(t *testing.T, all []*sandbox) {
 	wait.Wait()
 }
 
-// testDelEndsAdd: DEL does not wait for the annotation of the same container's ADD, and leaves nothing.
+// testDelEndsAdd: DEL does not wait for the annotation of the same container's ADD, and leaves nothing, whatever ADD waits for.
 func testDelEndsAdd(t *testing.T, w *world) {
-	s := w.sandbox(t, nil)
-	s.annotate(t, s.annotation()) // without a logical port it is never installed
-	adding := s.start(t, run{command: "ADD"})
-	await(t, "the veth pair", func() bool { return stages[0].seen(w, s) })
-	s.del(t)
-	w.clean(t, "by DEL during ADD")
-	if res := adding.end(t); res.Code != 11 {
-		t.Errorf("ADD: %+v", res)
+	for n := range 20 {
+		s := w.sandbox(t, nil)
+		s.annotate(t, s.annotation()) // without a logical port it is never installed
+		adding := s.start(t, run{command: "ADD"})
+		await(t, "the veth pair", func() bool { return stages[0].seen(w, s) })
+		time.Sleep(time.Duration(n) * time.Millisecond)
+		s.del(t)
+		w.clean(t, fmt.Sprintf("by DEL %d ms after the veth pair of ADD", n))
+		if res := adding.end(t); res.Code != 11 {
+			t.Errorf("ADD, %d ms after its veth pair: %+v", n, res)
+		}
+		w.clean(t, "by ADD after DEL")
 	}
-	w.clean(t, "by ADD after DEL")
 }
 
 // testServerAway: without a server ADD waits, and so does DEL while a part of the container is left. The other commands answer.
