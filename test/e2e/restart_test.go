@@ -139,7 +139,8 @@ func TestSwitchRestarts(t *testing.T) {
 	if !strings.Contains(string(after[len(before):]), "ofctrl-wait-before-clear is now 0 ms") {
 		t.Errorf("ovn-controller has waited with no flows:\n%s", after[len(before):])
 	}
-	// The same again: ovn-controller heard of the wait since, so its pause before it connects is 1 s once more.
+	// The same again: ovn-controller heard of the wait since, so its pause before it connects is 1 s once more. Only ovn-controller
+	// 25.03 has a second connection, for the schema alone (vswitch_cs in lib/features.c): no row changes there, so its pause grows.
 	if err := node.RestartOVS(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -152,14 +153,18 @@ func TestSwitchRestarts(t *testing.T) {
 		_, since, _ = strings.Cut(string(text[len(after):]), "db.sock: connection closed by peer\n")
 		return strings.Contains(since, "db.sock: connected")
 	}, &since)
-	first, _, _ := strings.Cut(since, "db.sock: connected")
-	if pause := strings.Index(first, "db.sock: waiting"); pause >= 0 && !strings.Contains(first[:pause], "db.sock: connecting") {
+	if first, _, _ := strings.Cut(since, "db.sock: connecting"); longPauses(first) > strings.Count(first, "db.sock: connection closed") {
 		t.Errorf("ovn-controller's pause has grown:\n%s", since)
 	}
 	eventually(t, "ovn-controller has its wait again", func() bool {
 		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
 		return !strings.Contains(ids, "ovn-k8s-wait-before-clear")
 	}, &ids)
+}
+
+// longPauses counts connections of a log of ovn-controller that wait longer than 1 s.
+func longPauses(log string) int {
+	return strings.Count(log, "db.sock: waiting") + strings.Count(log, "db.sock: continuing to reconnect")
 }
 
 // A starting ovs-vswitchd keeps the kernel's flows until br-int has its own, so established connections go on. The
