@@ -47,7 +47,7 @@ func stateDir() string {
 }
 
 // errBusy means that another process is moving addresses.
-var errBusy = errors.New("another ovn-k8s-util is at work: wait for it")
+var errBusy = errors.New("another process moves a NIC, or undoes such a move: wait for its end")
 
 // lock excludes moves by other processes until unlock is called or this process ends.
 func (st store) lock() (unlock func(), err error) {

@@ -2,6 +2,8 @@ package nicbridge
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +41,40 @@ func TestUnfinishedJournalsGoWithTheNextRun(t *testing.T) {
 	if !slices.Equal(names, []string{"breth0.json", "lock", "working"}) {
 		t.Errorf("there are %q", names)
 	}
+}
+
+// A move beside another one begins when that is done, and says once that it waits: a killed process may have a watchdog at work.
+func TestAMoveWaitsForAnother(t *testing.T) {
+	st := store{t.TempDir()}
+	unlock, err := st.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(10*time.Second))
+	defer cancel()
+	said := 0
+	s := session{store: st, Command: Command{Err: onLine(func() {
+		said++
+		unlock()
+	})}}
+	now, err := s.lock(ctx)
+	if err != nil || said != 1 {
+		t.Fatalf("%v, %d lines", err, said)
+	}
+	defer now()
+	ended, end := context.WithCancel(t.Context())
+	s.Err = onLine(end)
+	if _, err := s.lock(ended); !errors.Is(err, errBusy) {
+		t.Errorf("the lock of another, when the command ends: %v", err)
+	}
+}
+
+// An onLine calls a function for each line written to it.
+type onLine func()
+
+func (f onLine) Write(text []byte) (int, error) {
+	f()
+	return len(text), nil
 }
 
 // A user of the host who locks all that a user may open does not hold up moves.

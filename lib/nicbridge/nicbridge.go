@@ -28,8 +28,13 @@ import (
 // program is the prefix of lines on standard error.
 const program = "ovn-k8s-util"
 
-// connectTimeout bounds the time to connect to Open vSwitch's database.
-const connectTimeout = 10 * time.Second
+const (
+	// connectTimeout bounds the time to connect to Open vSwitch's database.
+	connectTimeout = 10 * time.Second
+	// busyTimeout bounds the time to wait for another process. It is longer than a move and its undoing, see limits.
+	busyTimeout  = time.Minute
+	busyInterval = 100 * time.Millisecond
+)
 
 // Limits are timeouts, constant except in tests.
 type limits struct {
@@ -124,7 +129,7 @@ func open(ctx context.Context, c Command) (*session, error) {
 		return nil, err
 	}
 	s := &session{Command: c, store: store{stateDir()}, limits: usual()}
-	if s.unlock, err = s.store.lock(); err != nil {
+	if s.unlock, err = s.lock(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -135,6 +140,24 @@ func open(ctx context.Context, c Command) (*session, error) {
 	}
 	s.mover.sw = s.sw
 	return s, nil
+}
+
+// lock waits for the move of another process, for a bounded time. The watchdog of a killed process undoes its move.
+func (s *session) lock(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	for waiting := false; ; waiting = true {
+		unlock, err := s.store.lock()
+		if !errors.Is(err, errBusy) {
+			return unlock, err
+		}
+		if !waiting {
+			s.warn("another process moves a NIC: waiting until it is done, for at most %v", busyTimeout)
+		}
+		if !wait(ctx, busyInterval) {
+			return nil, err
+		}
+	}
 }
 
 func (s *session) close() {
