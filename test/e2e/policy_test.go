@@ -331,11 +331,20 @@ func (p packet) silence(ctx context.Context) error {
 	return err
 }
 
-// explained checks that policy/check agrees with the result.
+// explained waits until policy/check agrees with the result: a packet may also be
+// lost before the watcher knows the policy.
 func (p packet) explained(t *testing.T, want bool) {
-	out, err := control("policy/check", p.query...)
-	if err != nil || strings.HasPrefix(out, "allow") != want {
-		t.Errorf("%s: passes is %t, but policy/check %v says %s (%v)", p.text, want, p.query, out, err)
+	var out string
+	var err error
+	agrees := func() bool {
+		out, err = control("policy/check", p.query...)
+		return err == nil && strings.HasPrefix(out, "allow") == want
+	}
+	for end := time.Now().Add(effect); !agrees(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("%s: passes is %t, but policy/check %v says %s (%v)", p.text, want, p.query, out, err)
+			return
+		}
 	}
 }
 
