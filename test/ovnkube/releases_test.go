@@ -33,7 +33,6 @@ var former = sync.OnceValues(func() (string, error) {
 type change struct {
 	*cluster
 	sessions *sessions
-	created  []string
 }
 
 // The programs of a cluster are upgraded host by host, masters first or last, and go back: no session ends, pods start on
