@@ -20,6 +20,9 @@ var packageScript string
 // them: the network managers, and udev, which netplan runs.
 var Packages = []string{"ifupdown", "network-manager", "netplan.io", "udev", "isc-dhcp-client"}
 
+// successors are packages of the same use, for releases without the former one.
+var successors = map[string]string{"isc-dhcp-client": "dhcpcd-base"}
+
 // errNoCandidate is the error of a package that this release of Debian lacks, as unstable lacks isc-dhcp-client.
 var errNoCandidate = errors.New("not in this release")
 
@@ -27,14 +30,17 @@ var errNoCandidate = errors.New("not in this release")
 // them fail. It needs root.
 func Prepare(ctx context.Context, say func(line string)) error { return Fetch(ctx, say, Packages...) }
 
-// Fetch downloads packages that were not downloaded yet, but for those that this release lacks.
+// Fetch downloads packages that were not downloaded yet, or their successors, but for those that this release lacks.
 func Fetch(ctx context.Context, say func(line string), names ...string) error {
 	for _, p := range names {
 		if _, err := os.Stat(archive(p)); err == nil {
 			continue
 		}
 		say("fetching package " + p + " for machines that boot")
-		err := fetch(ctx, p)
+		err := fetch(ctx, p, p)
+		if next := successors[p]; next != "" && errors.Is(err, errNoCandidate) {
+			err = fetch(ctx, p, next)
+		}
 		if errors.Is(err, errNoCandidate) {
 			say(fmt.Sprintf("package %s: %v", p, err))
 			continue
@@ -46,15 +52,15 @@ func Fetch(ctx context.Context, say func(line string), names ...string) error {
 	return nil
 }
 
-// fetch creates the archive of a package.
-func fetch(ctx context.Context, name string) error {
+// fetch creates the archive named after a package, with this one or another.
+func fetch(ctx context.Context, name, pkg string) error {
 	f, err := os.CreateTemp(filepath.Dir(archive(name)), "package")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) // nothing once it is renamed
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", packageScript, "sh", name)
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", packageScript, "sh", pkg)
 	cmd.Stdout = f
 	said := &strings.Builder{}
 	cmd.Stderr = said
