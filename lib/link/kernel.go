@@ -25,15 +25,20 @@ func HasOpenVSwitch() (bool, error) {
 // installed, as it does for ovs-vswitchd.
 func HasGeneve() (bool, error) { return hasKind("geneve") }
 
+// probeName is the name of the interface to ask for.
+const probeName = "ovn-k8s-probe"
+
 // hasKind reports whether the kernel has a kind of tunnels: it refuses one without a VNI with EINVAL, or an unknown
 // kind with EOPNOTSUPP (__rtnl_newlink in net/core/rtnetlink.c), and makes none.
 func hasKind(kind string) (bool, error) {
-	err := netlink.LinkAdd(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: "ovn-k8s-probe"}, LinkType: kind})
+	err := netlink.LinkAdd(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: probeName}, LinkType: kind})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return false, nil
 	case errors.Is(err, unix.EINVAL):
 		return true, nil
+	case err == nil: // a kernel that needs no VNI
+		return true, Delete(probeName)
 	}
 	return false, fmt.Errorf("asking the kernel for tunnels of kind %s: %w", kind, err)
 }

@@ -37,11 +37,8 @@ type Target struct {
 // Run builds programs and returns their directory: $OVNK8S_TEST_BIN if set, else
 // one in the user's cache directory. It takes about a second if nothing has
 // changed. Several processes may call it concurrently.
-func Run(ctx context.Context, t Target) (dir string, err error) {
-	if dir, err = Dir(); err != nil {
-		return "", err
-	}
-	unlock, err := Lock(filepath.Join(dir, "lock"))
+func Run(ctx context.Context, t Target) (string, error) {
+	dir, unlock, err := lockedDir()
 	if err != nil {
 		return "", err
 	}
@@ -58,11 +55,8 @@ func Run(ctx context.Context, t Target) (dir string, err error) {
 }
 
 // Commit builds programs of another commit of this repository, once, and returns their directory. Packages are as in Target.
-func Commit(ctx context.Context, commit string, packages ...string) (dir string, err error) {
-	if dir, err = Dir(); err != nil {
-		return "", err
-	}
-	unlock, err := Lock(filepath.Join(dir, "lock"))
+func Commit(ctx context.Context, commit string, packages ...string) (string, error) {
+	dir, unlock, err := lockedDir()
 	if err != nil {
 		return "", err
 	}
@@ -98,6 +92,15 @@ func checkOut(ctx context.Context, commit, dir string) error {
 		}
 	}
 	return nil
+}
+
+// lockedDir is Dir for this process alone until it calls unlock.
+func lockedDir() (dir string, unlock func(), err error) {
+	if dir, err = Dir(); err != nil {
+		return "", nil, err
+	}
+	unlock, err = Lock(filepath.Join(dir, "lock"))
+	return dir, unlock, err
 }
 
 // Dir creates and returns the directory of test programs: see Run.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+
+	"github.com/vishvananda/netlink"
 )
 
 // The values of datapath_type in Open vSwitch.
@@ -34,6 +36,16 @@ func VswitchdArgs() []string {
 		return []string{"--disable-system"}
 	}
 	return nil
+}
+
+// Refusal is the reason of programs against the kernel's datapath on a host with the userspace datapath: the kernel has none, or
+// ovs-vswitchd ignores it, by VswitchdArgs. The kernel loads its module for the question.
+func Refusal() string {
+	const way = "or set external_ids:ovn-bridge-datapath-type=netdev of Open_vSwitch for the userspace datapath"
+	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err != nil {
+		return `this host's kernel lacks the module openvswitch, and br-int has the kernel's datapath: install the kernel's modules and run "modprobe openvswitch", ` + way
+	}
+	return "ovs-vswitchd runs with --disable-system, and br-int has the kernel's datapath: start it without this option, " + way
 }
 
 // BridgeSetting is the setting of external_ids for the datapath of br-int, if it is
