@@ -197,6 +197,24 @@ func TestCheck72_Preconditions(t *testing.T) {
 	}
 }
 
+// A helper that may not change the host's interfaces does not start, nor take anything away.
+func TestRootWithoutAPermission(t *testing.T) {
+	w := newWorld(t)
+	before := w.flows()
+	for _, args := range [][]string{w.args(shared...), w.args("--remove", shared[0], shared[1]), w.args("--detach", "--pidfile")} {
+		cmd, _ := w.command(args...)
+		cmd.Args = append([]string{"setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/usr/bin/setpriv"
+		_, stderr, err := host.RunCommand(w.ctx, cmd)
+		if err == nil || !strings.Contains(stderr, "ovn-k8s-gateway-helper: this needs the capability CAP_NET_ADMIN, because") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v: %v, %q", args, err, stderr)
+		}
+	}
+	if now := w.flows(); !cmp.Equal(now, before) {
+		t.Error(cmp.Diff(before, now))
+	}
+}
+
 // H4: the helper waits for a late bridge or NIC, and reports the reason to its starter.
 func TestALateBridgeIsWaitedFor(t *testing.T) {
 	w := newWorld(t)

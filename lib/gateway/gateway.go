@@ -72,8 +72,11 @@ func (h *Helper) log(module string) *logrus.Entry { return settings.Log(h.Log, m
 // Run serves the node until ctx ends. It calls ready once the bridge has the flows
 // that do not depend on Services, or cannot get them, so that the gateway is declared
 // down, or when it begins to wait for Open vSwitch or the bridge. It follows changes of settings in the local Open vSwitch. Once ready, no error
-// ends it: it continues with the former settings, or tries again.
+// ends it: it continues with the former settings, or tries again. Without root's rights it does not start.
 func (h *Helper) Run(ctx context.Context, ready func()) error {
+	if err := link.NeedRoot(); err != nil {
+		return err
+	}
 	return h.runtime().Run(ctx, ready, h.Role())
 }
 

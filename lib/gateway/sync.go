@@ -220,6 +220,9 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 // the host, except the guards of its pods: node-remove deletes those. It must not run beside
 // a helper, which would create them again.
 func (h *Helper) Remove(ctx context.Context) error {
+	if err := link.NeedRoot(); err != nil {
+		return err
+	}
 	rundir, err := settings.RunDir(h.Flags)
 	if err != nil {
 		return err

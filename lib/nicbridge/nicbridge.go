@@ -13,13 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/daemon"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -121,8 +121,8 @@ func unique(all []string) []string {
 
 // open starts a session.
 func open(ctx context.Context, c Command) (*session, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("this needs root: it works on interfaces and routes of the host")
+	if err := link.NeedRoot(); err != nil {
+		return nil, err
 	}
 	rundir, err := settings.RunDir(c.Settings)
 	if err != nil {

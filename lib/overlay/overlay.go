@@ -14,9 +14,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/overlay/store"
@@ -61,14 +61,6 @@ type session struct {
 	store    *store.Store // after openStore
 }
 
-// needRoot is an error without root's rights.
-func needRoot() error {
-	if os.Geteuid() == 0 {
-		return nil
-	}
-	return errors.New("this needs root: it works on interfaces and routes of the host")
-}
-
 // ShowConfig prints all settings and their sources. Bad settings are shown too, and named in the error.
 type ShowConfig struct{}
 
@@ -89,7 +81,7 @@ func (s *session) openHost(ctx context.Context) (err error) {
 
 // openWithNB is openHost for a command with a Northbound database and root's rights.
 func (s *session) openWithNB(ctx context.Context) error {
-	if err := needRoot(); err != nil {
+	if err := link.NeedRoot(); err != nil {
 		return err
 	}
 	err := s.openHost(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/node"
@@ -29,7 +30,7 @@ func (r Removal) run(ctx context.Context, s *session) error {
 		problem = topology.CheckNodeName(name)
 	}
 	if problem != nil {
-		return errors.Join(problem, needRoot())
+		return errors.Join(problem, link.NeedRoot())
 	}
 	if err := s.openWithNB(ctx); err != nil {
 		return err

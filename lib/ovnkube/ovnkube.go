@@ -17,6 +17,7 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -100,7 +101,8 @@ func (p *Process) Commands() []daemon.Command {
 	return daemon.Join(all...)
 }
 
-// Run runs the roles until ctx ends: see settings.Runtime. Before, it fails if another process is the node of this host.
+// Run runs the roles until ctx ends: see settings.Runtime. Before, it fails if this process may not change the host, or
+// another one is its node.
 func (p *Process) Run(ctx context.Context, ready func()) error {
 	release, err := p.holdHost()
 	if err != nil {
@@ -123,6 +125,9 @@ const hostFile = "ovnkube-host.pid"
 func (p *Process) holdHost() (release func(), err error) {
 	if p.Flags["init-node"] == "" {
 		return func() {}, nil
+	}
+	if err := link.NeedRoot(); err != nil {
+		return nil, err
 	}
 	dir, err := p.runtime().RunDir()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/gateway"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nicbridge"
 	"ovn-k8s/lib/overlay/cnisetup"
@@ -43,8 +44,8 @@ type cleaner struct {
 // the plugin, the gateway with the NIC's addresses, rules, the management port, and external_ids. br-int, ports of pods and
 // whatever others have made stay. A repeated call finds nothing to do. Of Options it needs Name, Flags and Log.
 func Clean(ctx context.Context, o Options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("this needs root: it works on interfaces and routes of the host")
+	if err := link.NeedRoot(); err != nil {
+		return err
 	}
 	if serving() {
 		return fmt.Errorf("ovnkube serves %s, and would make everything again: stop it first", protocol.Socket)
