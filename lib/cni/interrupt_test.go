@@ -133,6 +133,9 @@ func testMissingStage(t *testing.T, w *world) {
 
 	s := w.sandbox(t, nil)
 	s.assign(t)
+	w.otherNorthd(t, func() {
+		fails(s, "has it the version of ovn-northd, 99.0? external_ids:ovn-match-northd-version demands this")
+	})
 	w.stop("ovn-controller")
 	fails(s, "has not claimed the Port_Binding: is ovn-controller running?")
 	w.stop("ovs-vswitchd")
@@ -147,4 +150,22 @@ func testMissingStage(t *testing.T, w *world) {
 	s.add(t)
 	s.ping(t, "10.1.0.1")
 	s.del(t)
+}
+
+// otherNorthd runs do while ovn-controller waits for an ovn-northd of its own version.
+func (w *world) otherNorthd(t *testing.T, do func()) {
+	t.Helper()
+	if err := w.central.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w.central.StopNorthd()
+	if _, err := w.central.SBCtl("set", "SB_Global", ".", "options:northd_internal_version=99.0"); err != nil {
+		t.Fatal(err)
+	}
+	w.setIDs(t, "ovn-match-northd-version=true")
+	do()
+	w.vsctl(t, "remove", "Open_vSwitch", ".", "external_ids", "ovn-match-northd-version")
+	if err := w.central.StartNorthd(); err != nil {
+		t.Fatal(err)
+	}
 }
