@@ -65,7 +65,13 @@ func (p *pass) run(ctx context.Context, in input) error {
 		return err
 	}
 	h := p.host()
-	var err error
+	known, err := p.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.CheckDatapath(ctx, len(known) > 0); err != nil {
+		return err
+	}
 	if h.Config.EncapIP, err = p.configure(ctx, in.node); err != nil {
 		return err
 	}
