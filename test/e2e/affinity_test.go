@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -119,6 +120,9 @@ func TestAffinity(t *testing.T) {
 		"inner":  func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local },
 		"nearby": func(s *corev1.Service) { s.Spec.TrafficDistribution = &near },
 	} {
+		if name == "nearby" && !kubetest.Has(sameNode) {
+			continue
+		}
 		s := service(t, name, func(s *corev1.Service) {
 			sticky(timeout)(s)
 			s.Spec.Selector = map[string]string{world.AppLabel: "web"}

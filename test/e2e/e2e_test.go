@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/require"
@@ -105,6 +106,14 @@ func ofPrograms(t *testing.T, counterpart string) {
 	t.Helper()
 	if ovnkube() {
 		t.Skip("it is about other programs than ovnkube, which is tested in " + counterpart)
+	}
+}
+
+// newer skips a test of a feature that Kubernetes has since release, such as "1.33", with an older control plane.
+func newer(t *testing.T, feature, release string) {
+	t.Helper()
+	if !kubetest.Has(release) {
+		t.Skipf("Kubernetes %s has no %s: they came with %s", kubetest.Release(), feature, release)
 	}
 }
 

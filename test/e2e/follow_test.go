@@ -20,6 +20,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
@@ -271,7 +272,7 @@ func (f *follower) table() []changed {
 				out, _ := cluster.Central.NBCtl("--bare", "--columns=match", "list", "acl")
 				return contained(out, "10.98.0.0/16")
 			},
-			config.Helper: f.shell("ip route show 172.30.0.0/16 metric "+fmt.Sprint(link.ServiceMetric), "k8s-master")}},
+			config.Helper: f.routed()}},
 		{setting: "external-ips", value: "false", bad: []string{"no"}, effects: effects{
 			config.Watcher: not(func() string {
 				out, _ := cluster.Central.NBCtl("--bare", "--columns=vips", "list", "load_balancer")
@@ -304,6 +305,15 @@ func (f *follower) table() []changed {
 		{setting: "ovn-config-namespace", value: "default", with: map[string]string{"k8s-api-token": cluster.Kube.Token}, bad: []string{"Default"}, effects: effects{config.Watcher: f.leads("default", "")}},
 		{setting: "ovn-mode", bad: []string{"underlay"}},
 	}
+}
+
+// routed waits for the route to the cluster's ServiceCIDR, once it is not in the setting. Older releases of Kubernetes have
+// no ServiceCIDRs.
+func (f *follower) routed() func() string {
+	if !kubetest.Has(serviceCIDRs) {
+		return nil
+	}
+	return f.shell("ip route show 172.30.0.0/16 metric "+fmt.Sprint(link.ServiceMetric), "k8s-master")
 }
 
 func with(values map[string]string, name, value string) map[string]string {

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// sameNode is the release of Kubernetes with the value PreferSameNode.
+const sameNode = "1.34"
+
 // inZone sets the zone of a node, or removes it.
 func inZone(ctx context.Context, t *testing.T, node, zone string) {
 	t.Helper()
@@ -26,6 +29,7 @@ func inZone(ctx context.Context, t *testing.T, node, zone string) {
 
 // Clients get endpoints of their zone, or of their node, according to trafficDistribution.
 func TestTrafficDistribution(t *testing.T) {
+	newer(t, "values PreferSameNode of trafficDistribution", sameNode)
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion2", "web-c": "master", "near": "minion1", "far": "minion2"})
 	for node, zone := range map[string]string{"minion1": "east", "minion2": "west", "master": "west"} {
 		inZone(t.Context(), t, node, zone)

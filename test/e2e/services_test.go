@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/test/kubelet"
-	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -179,9 +178,7 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 
 // The name of a Service may begin with a digit since Kubernetes 1.36. It is in names of template variables.
 func TestServiceNameThatBeginsWithADigit(t *testing.T) {
-	if r := kubetest.Release(); r != "" {
-		t.Skipf("Kubernetes %s allows no such names", r)
-	}
+	newer(t, "names of Services that begin with a digit", "1.36")
 	p := pods(t, map[string]string{"7web-a": "minion1", "7web-b": "minion2", "far": "minion2"})
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	s := service(t, "7web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &local })

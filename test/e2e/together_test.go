@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/require"
 	"ovn-k8s/test/world"
 )
@@ -28,6 +29,9 @@ func TestWatchesOfRoles(t *testing.T) {
 	}
 	want := map[string]int{}
 	for _, k := range kube.Kinds() {
+		if k.Is(&networkingv1.ServiceCIDR{}) && !kubetest.Has(serviceCIDRs) {
+			continue
+		}
 		want[k.Name] = 1
 		shared := []any{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Pod{}, &corev1.Node{}, &networkingv1.ServiceCIDR{}}
 		if !together() && slices.ContainsFunc(shared, k.Is) {

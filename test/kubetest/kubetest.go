@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -98,6 +99,11 @@ func Flags(release string) []string {
 
 // Release is the release of the control plane: $OVNK8S_TEST_KUBERNETES, such as "1.29", or "".
 func Release() string { return os.Getenv("OVNK8S_TEST_KUBERNETES") }
+
+// Has reports whether the control plane has what Kubernetes has since release, such as "1.33".
+func Has(release string) bool {
+	return Release() == "" || version.MustParseGeneric(Release()).AtLeast(version.MustParseGeneric(release))
+}
 
 // Build builds kcluster of Release and returns its path. The first build takes about
 // five minutes on two cores, later ones about a second. log receives progress line by
