@@ -39,6 +39,10 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	if t.pkg == demo {
 		job.Args = append(job.Args, "-bin", p.path("bin"))
 	}
+	if t.ovnkube {
+		args = append(args, "./ovnkube", "./ovn-k8s-cni-shim")
+		job.Env = append(job.Env, "OVNKUBE=1")
+	}
 	if err := p.gotool(ctx, args...); err != nil || t.program() {
 		return job, err
 	}

@@ -54,6 +54,7 @@ type place struct {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
+	least := flags.Bool("smoke", false, "only the demo, and policies and datagrams of test/e2e")
 	all := flags.Bool("all", false, "all packages of the kernel's datapath, except tests that passed at this commit before")
 	only := flags.String("run", "", "tests whose names match this regular `expression`; after a slash, one for subtests")
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
@@ -74,7 +75,7 @@ func run(args []string) error {
 		return err
 	}
 	defer unlock()
-	turns, err := plan(p.source, *all, *only, *pkg)
+	turns, err := plan(p.source, *least, *all, *only, *pkg)
 	if err != nil {
 		return err
 	}

@@ -132,9 +132,9 @@ func (r *report) end(how string) {
 	r.ended = true
 	switch {
 	case r.turn.program() && how == okEnd:
-		r.set(programTest(r.turn.pkg), passed, "")
+		r.set(r.turn.tests[0], passed, "")
 	case r.turn.program():
-		r.set(programTest(r.turn.pkg), failed, how)
+		r.set(r.turn.tests[0], failed, how)
 	case r.running != "":
 		r.set(r.running, failed, how)
 	case how != okEnd && !r.failing:

@@ -71,16 +71,18 @@ func TestALaterRunContinues(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	for _, tt := range []struct {
-		all      bool
-		run, pkg string
-		turns    int
-		has      string
+		least, all bool
+		run, pkg   string
+		turns      int
+		has        string
 	}{
-		{false, "", "", len(smoke), "^TestClusterIPs$|"},
-		{true, "", "", 0, "^TestALostSYNCostsNoConnection$"},
-		{false, "Plan", "test/kernel", 1, "^TestPlan$"},
+		{least: true, turns: len(smoke), has: "^TestLargeDatagrams$|"},
+		{turns: len(smoke) + 1, has: "^demo OVNKUBE=1$"},
+		{all: true, has: "^TestALostSYNCostsNoConnection$"},
+		{run: "Plan", pkg: "test/kernel", turns: 1, has: "^TestPlan$"},
+		{pkg: demo, turns: 2, has: "^demo OVNKUBE=1$"},
 	} {
-		turns, err := plan("../..", tt.all, tt.run, tt.pkg)
+		turns, err := plan("../..", tt.least, tt.all, tt.run, tt.pkg)
 		if err != nil || tt.turns > 0 && len(turns) != tt.turns || tt.all && len(turns) < len(packages) {
 			t.Errorf("%+v: %d turns, %v", tt, len(turns), err)
 		}
@@ -88,12 +90,12 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v: %s", tt, last)
 		}
 	}
-	if _, err := plan("../..", false, "TestNobodyWrote", ""); err == nil {
+	if _, err := plan("../..", false, false, "TestNobodyWrote", ""); err == nil {
 		t.Error("a choice without tests is no error")
 	}
 	for _, test := range smoke[1].tests {
 		name, _, _ := strings.Cut(test, "/")
-		if turns, err := plan("../..", false, "^"+name+"$", "test/e2e"); err != nil || len(turns) != 1 {
+		if turns, err := plan("../..", false, false, "^"+name+"$", "test/e2e"); err != nil || len(turns) != 1 {
 			t.Errorf("smoke: %v", err)
 		}
 	}
