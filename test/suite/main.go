@@ -25,9 +25,13 @@ import (
 func main() {
 	pattern := flag.String("run", "", "run only tests with names that match this regular expression")
 	flag.Parse()
+	packages := flag.Args()
+	if len(packages) == 0 {
+		packages = everything
+	}
 	gotestsum, err := tool()
 	if err == nil {
-		err = run(gotestsum, ".", os.Stdout, *pattern, flag.Args()...)
+		err = run(gotestsum, ".", os.Stdout, *pattern, packages)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
@@ -46,12 +50,13 @@ func tool() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// run runs the tests of the module in a directory: of some packages, or of all, and
-// with names that match a regular expression.
-func run(gotestsum, dir string, out io.Writer, pattern string, packages ...string) error {
-	if len(packages) == 0 {
-		packages = []string{"./..."}
-	}
+// everything is all packages, the longest first: nothing runs beside them at the end otherwise. Their tests run one after
+// the other, and wait for much, so three packages share two CPUs.
+var everything = []string{"./test/e2e", "./test/ovnkube", "./..."}
+
+// run runs the tests of the module in a directory: of packages, and with names that
+// match a regular expression.
+func run(gotestsum, dir string, out io.Writer, pattern string, packages []string) error {
 	tmp, err := os.MkdirTemp("", "suite")
 	if err != nil {
 		return err
@@ -60,7 +65,7 @@ func run(gotestsum, dir string, out io.Writer, pattern string, packages ...strin
 	file := filepath.Join(tmp, "events")
 	cmd := exec.Command(gotestsum, "--format=pkgname-and-test-fails", "--jsonfile="+file,
 		"--rerun-fails=1", "--rerun-fails-max-failures=4", "--rerun-fails-run-root-test",
-		"--packages="+strings.Join(packages, " "), "--", "-p=2", "-timeout=40m", "-run="+pattern)
+		"--packages="+strings.Join(packages, " "), "--", "-p=3", "-timeout=40m", "-run="+pattern)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	failed := cmd.Run()
 	events, err := os.Open(file)
