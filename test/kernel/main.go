@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -56,6 +57,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
 	least := flags.Bool("smoke", false, "only the demo, and policies and datagrams of test/e2e")
 	all := flags.Bool("all", false, "all packages of the kernel's datapath, except tests that passed at this commit before")
+	since := flags.String("since", "", "with -all, except tests that passed at this `commit` or a later one, too")
 	only := flags.String("run", "", "tests whose names match this regular `expression`; after a slash, one for subtests")
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
 	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
@@ -84,10 +86,12 @@ func run(args []string) error {
 		return err
 	}
 	r := &report{say: say}
+	commit := p.commit(ctx)
+	if err := r.load(p.path("results"), commit); err != nil {
+		return err
+	}
 	if *all {
-		if r.load(filepath.Join(p.work, "results"), p.commit(ctx)) != nil {
-			say("no results of earlier runs at this commit")
-		}
+		r.resume(func(earlier string) bool { return p.counts(ctx, earlier, cmp.Or(*since, commit), commit) })
 	}
 	end := time.Now().Add(365 * 24 * time.Hour)
 	if *minutes > 0 {
@@ -138,11 +142,19 @@ func (p place) path(parts ...string) string {
 
 // commit names the state of the source, or is "" if it has changes.
 func (p place) commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "-C", p.source, "describe", "--always", "--dirty", "--abbrev=40").Output()
+	out, err := exec.CommandContext(ctx, "git", "-C", p.source, "describe", "--always", "--exclude=*", "--dirty", "--abbrev=40").Output()
 	if err != nil || strings.Contains(string(out), "-dirty") {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// counts reports whether a result at a commit counts now: commit is since or descends from it, and now from commit.
+func (p place) counts(ctx context.Context, commit, since, now string) bool {
+	descends := func(from, to string) bool {
+		return exec.CommandContext(ctx, "git", "-C", p.source, "merge-base", "--is-ancestor", from, to).Run() == nil
+	}
+	return now != "" && descends(since, commit) && descends(commit, now)
 }
 
 // A sayer prints a line of progress, with the seconds since the start.

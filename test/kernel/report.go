@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"regexp"
@@ -21,14 +23,18 @@ const (
 // okEnd is the end of a job whose program succeeded.
 const okEnd = "ok"
 
+// An outcome is the result of a test, and the commit at which it ran.
+type outcome struct{ Result, Commit string }
+
 // A report collects the results of tests from the output of a machine.
 type report struct {
 	say sayer
 	// results are by package and test, such as "test/e2e TestPolicies".
-	results map[string]string
+	results map[string]outcome
 	planned []string
+	commit  string // "" if the source has changes: then no results are kept
 	file    string // of the results; "" keeps none
-	commit  string
+	kept    map[string]outcome
 
 	turn    turn
 	running string   // the test that runs
@@ -37,36 +43,42 @@ type report struct {
 	ended   bool     // the machine's job has ended
 }
 
-// A saved is the results file.
-type saved struct {
-	Commit  string
-	Results map[string]string
-}
-
-// load continues the results of an earlier run at the same commit. An error means
-// that there are none.
+// load reads the results of earlier runs; keep adds those of this one.
 func (r *report) load(file, commit string) error {
 	r.file, r.commit = file, commit
 	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	var s saved
-	if err := json.Unmarshal(text, &s); err != nil {
-		return err
+	if err := json.Unmarshal(text, &r.kept); err != nil {
+		return fmt.Errorf("reading the results of earlier runs, %s: %w: remove it", file, err)
 	}
-	if s.Commit != commit || commit == "" {
-		return errors.New("another commit")
-	}
-	r.results = s.Results
 	return nil
 }
 
-func (r *report) save() error {
-	if r.file == "" {
+// resume continues earlier runs at commits for which counts is true: open leaves out what passed then.
+func (r *report) resume(counts func(commit string) bool) {
+	r.results = map[string]outcome{}
+	for name, o := range r.kept {
+		if o.Result == passed && counts(o.Commit) {
+			r.results[name] = o
+		}
+	}
+}
+
+// keep writes the results to the file.
+func (r *report) keep() error {
+	if r.file == "" || r.commit == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(saved{r.commit, r.results}, "", " ")
+	if r.kept == nil {
+		r.kept = map[string]outcome{}
+	}
+	maps.Copy(r.kept, r.results)
+	text, err := json.MarshalIndent(r.kept, "", " ")
 	if err != nil {
 		return err
 	}
@@ -78,7 +90,7 @@ func (r *report) open(t turn) (tests []string) {
 	for _, test := range t.tests {
 		name, _, _ := strings.Cut(test, "/")
 		r.planned = append(r.planned, t.pkg+" "+name)
-		if r.results[t.pkg+" "+name] != passed {
+		if r.results[t.pkg+" "+name].Result != passed {
 			tests = append(tests, test)
 		}
 	}
@@ -114,9 +126,9 @@ func (r *report) line(line string) {
 // set records the result of a test of this turn. Output comes with a failure.
 func (r *report) set(test, result, took string) {
 	if r.results == nil {
-		r.results = map[string]string{}
+		r.results = map[string]outcome{}
 	}
-	r.results[r.turn.pkg+" "+test] = result
+	r.results[r.turn.pkg+" "+test] = outcome{result, r.commit}
 	r.failing = r.failing || result == failed
 	if result != passed {
 		for _, line := range r.output {
@@ -144,7 +156,7 @@ func (r *report) end(how string) {
 
 // finish ends a turn.
 func (r *report) finish() {
-	if err := r.save(); err != nil {
+	if err := r.keep(); err != nil {
 		r.say("the results are not kept: %v", err)
 	}
 }
@@ -155,11 +167,12 @@ func (r *report) sum() error {
 	names := slices.Concat(r.planned, slices.Collect(maps.Keys(r.results)))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		result := r.results[name]
-		if result == "" {
-			result = "none"
-		}
+		o := r.results[name]
+		result := cmp.Or(o.Result, "none")
 		counts[result]++
+		if o.Commit != r.commit && o.Commit != "" {
+			name += " (at " + o.Commit[:min(len(o.Commit), 12)] + ")"
+		}
 		fmt.Printf("%-4s  %s\n", result, name)
 	}
 	fmt.Printf("%d passed, %d failed, %d skipped, %d not run, on the kernel's datapath\n", counts[passed], counts[failed], counts[skipped], counts["none"])

@@ -31,7 +31,11 @@ func TestResultsOfATurn(t *testing.T) {
 		for line := range strings.Lines(tt.output) {
 			r.line(strings.TrimSuffix(line, "\n"))
 		}
-		if diff := cmp.Diff(tt.want, r.results); diff != "" || !r.ended {
+		got := map[string]string{}
+		for name, o := range r.results {
+			got[name] = o.Result
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" || !r.ended {
 			t.Errorf("%s: ended %v (-want +got)\n%s", tt.name, r.ended, diff)
 		}
 	}
@@ -48,23 +52,68 @@ func TestTheDemoIsOneResult(t *testing.T) {
 	}
 }
 
-// A later run at the same commit repeats only what has not passed.
+// A later run repeats only what has not passed at commits that count.
 func TestALaterRunContinues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
-	first := &report{say: quiet}
-	if first.load(file, "one") == nil {
-		t.Error("there are results before the first run")
-	}
 	all := turn{pkg: "p", tests: []string{"TestA", "TestB/x|y", "TestC"}}
+	at := func(commit string) *report {
+		r := &report{say: quiet}
+		if err := r.load(file, commit); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := at("one")
 	first.begin(all)
 	first.set("TestA", passed, "")
 	first.set("TestB", failed, "")
 	first.finish()
-	for commit, want := range map[string][]string{"one": {"TestB/x|y", "TestC"}, "two": all.tests, "": all.tests} {
-		r := &report{say: quiet}
-		_ = r.load(file, commit)
+	changed := at("") // keeps nothing
+	changed.begin(all)
+	changed.set("TestC", passed, "")
+	changed.finish()
+	second := at("two")
+	second.begin(all)
+	second.set("TestC", passed, "")
+	second.finish()
+	for counted, want := range map[string][]string{"one": {"TestB/x|y", "TestC"}, "two": {"TestA", "TestB/x|y"}, "one two": {"TestB/x|y"}, "": all.tests} {
+		r := at("two")
+		r.resume(func(commit string) bool { return strings.Contains(counted, commit) })
 		if diff := cmp.Diff(want, r.open(all)); diff != "" {
-			t.Errorf("at %q (-want +got)\n%s", commit, diff)
+			t.Errorf("with %q (-want +got)\n%s", counted, diff)
+		}
+	}
+}
+
+// Results at a commit count from it on, not before it, nor in another line of commits.
+func TestCommitsThatCount(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=n", "-c", "user.email=e"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %s: %v, %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q")
+	commits := map[string]string{"": ""}
+	for _, name := range []string{"one", "two", "three", "aside"} {
+		if name == "aside" {
+			git("checkout", "-q", commits["one"])
+		}
+		git("commit", "-q", "--allow-empty", "-m", name)
+		commits[name] = git("rev-parse", "HEAD")
+	}
+	p := place{source: dir}
+	for _, tt := range []struct {
+		commit, since, now string
+		want               bool
+	}{
+		{"two", "two", "two", true}, {"two", "one", "three", true}, {"one", "two", "three", false}, {"three", "one", "two", false},
+		{"aside", "one", "three", false}, {"", "one", "three", false}, {"two", "one", "", false},
+	} {
+		if got := p.counts(t.Context(), commits[tt.commit], commits[tt.since], commits[tt.now]); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
 		}
 	}
 }
