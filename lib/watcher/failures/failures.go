@@ -157,7 +157,7 @@ func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
 		case 1:
 			r.say(u, err.Error())
 		case 2:
-			r.say(u, `fails for the same reason as another unit: "ovs-appctl -t ovn-k8s-watcher reconcile/show" lists them all`)
+			r.say(u, `fails for the same reason as another unit: "ovs-appctl -t ovn-k8s-watcher reconcile/show" lists them all (with ovnkube: -t ovnkube)`)
 		}
 		if kube.Outage(err) {
 			r.held[u] = true // no Event can be written either

@@ -66,7 +66,7 @@ func (p *Pods) Mismatches(units []nb.Unit) {
 		p.tell(u, problem)
 	}
 	if told > 1 {
-		p.log.WithField("pods", told).Warn(`more pods run with other addresses than they are assigned: "ovs-appctl -t ovn-k8s-watcher pod/show" names them`)
+		p.log.WithField("pods", told).Warn(`more pods run with other addresses than they are assigned: "ovs-appctl -t ovn-k8s-watcher pod/show" names them (with ovnkube: -t ovnkube)`)
 	}
 }
 

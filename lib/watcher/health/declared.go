@@ -84,7 +84,7 @@ func declaredDown(n World) []string {
 }
 
 // whyDeclared is the remedy for a gateway declared down by its host.
-const whyDeclared = "its host cannot forward packets: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there"
+const whyDeclared = "its host cannot forward packets: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there (with ovnkube: -t ovnkube)"
 
 // Problems records the options of hosts, as returned by CMSOptions, and lists the gateways declared down.
 func Problems(n World, options map[string]map[string]string) (lines []string) {

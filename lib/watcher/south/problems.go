@@ -79,7 +79,7 @@ func describeUnbound(ports []string, bound map[string]bool) []string {
 func describeFirewalls(options map[string]map[string]string) (lines []string) {
 	for _, host := range slices.Sorted(maps.Keys(options)) {
 		if chains := options[host][names.FirewallOption]; chains != "" {
-			lines = append(lines, fmt.Sprintf("! Chassis %s: nftables may drop packets of pods there, in chain %s: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there", host, strings.ReplaceAll(chains, "+", " and ")))
+			lines = append(lines, fmt.Sprintf("! Chassis %s: nftables may drop packets of pods there, in chain %s: see \"ovs-appctl -t ovn-k8s-gateway-helper reconcile/show\" there (with ovnkube: -t ovnkube)", host, strings.ReplaceAll(chains, "+", " and ")))
 		}
 	}
 	return lines
