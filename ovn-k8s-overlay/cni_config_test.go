@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"ovn-k8s/lib/platform"
 )
 
 func TestCheck20_CNI(t *testing.T) {
@@ -53,6 +55,23 @@ func TestCheck20_CNI(t *testing.T) {
 	}
 	same(t, "the plugin", n.script(isCopy), copied)
 	same(t, "mode", n.script("stat -c %a /etc/cni/net.d/*; ls -a /etc/cni/net.d | wc -l"), "644\n3")
+}
+
+// The settings of docs/distributions.md for distributions of Kubernetes: both directories are made if they are missing.
+func TestCNIDirectoriesOfDistributions(t *testing.T) {
+	w := newWorld(t, "master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	m.init(masterInitArgs)
+	for _, k := range platform.Clusters() {
+		n.setID("ovn-k8s-cni-conf-path", k.ConfDir)
+		n.setID("ovn-k8s-cni-link-path", k.BinDir)
+		n.script("rm -rf " + k.ConfDir + "/* " + k.BinDir + "/*") // mount points stay
+		if r := n.init(minionInitArgs); strings.Contains(r.Err, "CNI") {
+			t.Errorf("%s: %s", k.Name, r.Err)
+		}
+		checkConflist(t, n.Path(k.ConfDir+"/10-ovn-k8s.conflist"))
+		same(t, k.Name+": the plugin", n.script("cmp "+bin+"/ovn-k8s-cni-overlay "+k.BinDir+"/ovn-k8s-cni-overlay; stat -c %a "+k.BinDir+"/ovn-k8s-cni-overlay"), "755")
+	}
 }
 
 func TestCheck21_NoPlugin(t *testing.T) {
