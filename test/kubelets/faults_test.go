@@ -88,6 +88,7 @@ func testFaults(t *testing.T, c *cluster) {
 			})
 			c.befall(t, f)
 			c.awaitPods(t, "app=web", 4)
+			c.schedulable(t)
 			pods = c.scale(t, 8)
 			c.connected(t, pods)
 			c.served(t, pods)
@@ -106,6 +107,23 @@ func (c *cluster) befall(t *testing.T, f fault) {
 	if err := f.mend(ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// schedulable waits until all nodes get pods: a restarted kubelet is not ready for some seconds.
+func (c *cluster) schedulable(t *testing.T) {
+	t.Helper()
+	c.await(t, func() error {
+		nodes, err := c.kube.Client().CoreV1().Nodes().List(c.ctx(t), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes.Items {
+			if len(n.Spec.Taints) > 0 {
+				return fmt.Errorf("node %s has the taints %v", n.Name, n.Spec.Taints)
+			}
+		}
+		return nil
+	})
 }
 
 // onMinion returns the pods of web on minion1.
