@@ -23,25 +23,36 @@ type Job struct {
 	Timeout time.Duration
 }
 
+// The directories of programs. They are those of test/world and test/bench/programs, which this program does not link: it
+// has to start fast in the machine.
+var (
+	suitePrograms   = []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util", "test/roles"}
+	ovnkubePrograms = []string{"ovnkube", "ovn-k8s-cni-shim"}
+	benchPrograms   = []string{"test/cniserver", "test/bench/minimal"}
+)
+
 // build builds the programs and the tests of a turn.
 func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	say("building %s", t.pkg)
-	args := []string{"build", "-trimpath", "-o", p.path("bin") + "/", "./ovn-k8s-cni-overlay", "./ovn-k8s-gateway-helper",
-		"./ovn-k8s-overlay", "./ovn-k8s-util", "./ovn-k8s-watcher", "./test/roles"}
-	job := Job{Dir: filepath.Join(p.source, t.pkg), Timeout: t.timeout()}
+	wanted := slices.Clone(suitePrograms)
 	if t.pkg == bench {
-		args = append(args, "./ovn-k8s-cni-shim", "./test/cniserver", "./test/bench/minimal")
+		wanted = slices.Concat(suitePrograms, ovnkubePrograms, benchPrograms)
 	}
+	job := Job{Dir: filepath.Join(p.source, t.pkg), Timeout: t.timeout()}
 	if t.program() {
-		args = append(args, "./"+t.pkg)
+		wanted = append(wanted, t.pkg)
 		job.Args = append([]string{p.path("bin", path.Base(t.pkg))}, p.args...)
 	}
 	if t.pkg == demo {
 		job.Args = append(job.Args, "-bin", p.path("bin"))
 	}
 	if t.ovnkube {
-		args = append(args, "./ovnkube", "./ovn-k8s-cni-shim")
+		wanted = append(wanted, ovnkubePrograms...)
 		job.Env = append(job.Env, "OVNKUBE=1")
+	}
+	args := []string{"build", "-trimpath", "-o", p.path("bin") + "/"}
+	for _, dir := range wanted {
+		args = append(args, "./"+dir)
 	}
 	if err := p.gotool(ctx, args...); err != nil || t.program() {
 		return job, err

@@ -3,10 +3,14 @@ package main
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ovn-k8s/test/bench/programs"
+	"ovn-k8s/test/world"
 )
 
 func quiet(string, ...any) {}
@@ -146,6 +150,19 @@ func TestPlan(t *testing.T) {
 		name, _, _ := strings.Cut(test, "/")
 		if turns, err := plan("../..", false, false, "^"+name+"$", "test/e2e"); err != nil || len(turns) != 1 {
 			t.Errorf("smoke: %v", err)
+		}
+	}
+}
+
+// The machine gets the programs that tests install, and those that the bench measures.
+func TestPrograms(t *testing.T) {
+	all := append(slices.Clone(suitePrograms), ovnkubePrograms...)
+	if diff := cmp.Diff(slices.Concat(world.Programs(), []string{world.Roles}, world.OVNKube()), all); diff != "" {
+		t.Errorf("(-world +here)\n%s", diff)
+	}
+	for _, p := range programs.All() {
+		if !slices.Contains(append(all, benchPrograms...), p) {
+			t.Errorf("%s is missing", p)
 		}
 	}
 }

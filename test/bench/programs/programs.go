@@ -31,6 +31,11 @@ type Programs struct {
 	Dir string // of their own
 }
 
+// All are the directories of the measured programs, and of those that measure them.
+func All() []string {
+	return slices.Concat(world.Programs(), world.OVNKube(), []string{"test/cniserver", "test/bench/minimal"})
+}
+
 // Build builds the measured programs from the source, and takes those of another build from the directory beside, unless it
 // is empty. The caller must Close them. All are copies: pages of a file just written by the linker count for 6 MB more in
 // VmRSS than those of a copy.
@@ -54,7 +59,7 @@ func (p *Programs) fill(ctx context.Context, beside string) error {
 	}
 	defer os.RemoveAll(linked)
 	args := []string{"build", "-trimpath", "-o", linked + "/"}
-	for _, o := range slices.Concat(world.Programs(), world.OVNKube(), []string{"test/cniserver", "test/bench/minimal"}) {
+	for _, o := range All() {
 		args = append(args, ModulePath+"/"+o)
 	}
 	if err := p.gotool(ctx, args...); err != nil {
