@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +23,9 @@ import (
 )
 
 const (
-	// workTime is the time of one kind of work on one path, in each round.
-	workTime = 2 * time.Second
+	// workTime is the time of one kind of work on one path, in each round, and warmTime that of the same work before, not
+	// measured: flows of the datapath go after 10 s without a packet, which an emulated CPU takes for the other paths.
+	workTime, warmTime = 2 * time.Second, time.Second
 	// workPort is the servers' port.
 	workPort = 9000
 	// podMTU is that of pods, and of the interfaces of the yardsticks.
@@ -75,7 +78,7 @@ func MeasureThroughput(ctx context.Context, b *run.Bench) error {
 		return err
 	}
 	for _, work := range works {
-		if err := measurePaths(b, work, pods, plain); err != nil {
+		if err := measurePaths(ctx, b, w, work, pods, plain); err != nil {
 			return err
 		}
 	}
@@ -83,18 +86,19 @@ func MeasureThroughput(ctx context.Context, b *run.Bench) error {
 }
 
 // measurePaths measures one kind of work on all paths, by turns.
-func measurePaths(b *run.Bench, k work, pods []path, plain []path) error {
+func measurePaths(ctx context.Context, b *run.Bench, w *world.World, k work, pods []path, plain []path) error {
 	all := append(append([]path{}, plain...), pods...)
-	costs := make([][]float64, len(all))
+	costs, upcalls := make([][]float64, len(all)), make([]float64, len(all))
 	for round := range b.Rounds + 1 {
 		var line []string
 		for i, p := range all {
-			cost, err := k.measure(p)
+			cost, missed, err := k.measure(ctx, w, p)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", k.name, p.name, err)
 			}
 			if round > 0 { // the first one only fills caches
 				costs[i] = append(costs[i], cost)
+				upcalls[i] += missed / float64(b.Rounds)
 			}
 			line = append(line, fmt.Sprintf("%s %.1f", p.name, cost))
 		}
@@ -102,26 +106,60 @@ func measurePaths(b *run.Bench, k work, pods []path, plain []path) error {
 	}
 	for i, p := range pods {
 		b.Report.Beside(k.name+", "+p.name+": CPU time", k.unit, p.aim, costs[len(plain)+i], costs[p.yardstick]).
-			Explain("yardstick: %s", plain[p.yardstick].name)
+			Explain("yardstick: %s; upcalls in %v: %.0f", plain[p.yardstick].name, workTime, upcalls[len(plain)+i])
 	}
 	return nil
 }
 
-// measure returns the CPU time of the machine for one unit of work, in microseconds.
-func (k work) measure(p path) (float64, error) {
+// measure returns the CPU time of the machine for one unit of work, in microseconds, and the packets meanwhile for which the
+// kernel had no flow.
+func (k work) measure(ctx context.Context, w *world.World, p path) (cost, upcalls float64, err error) {
+	if _, err := k.do(p, time.Now().Add(warmTime)); err != nil {
+		return 0, 0, err
+	}
+	missedBefore, err := missed(ctx, w)
+	if err != nil {
+		return 0, 0, err
+	}
 	before, err := busy()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	units, err := k.do(p, time.Now().Add(workTime))
 	if err == nil && units == 0 {
 		err = errors.New("nothing passed")
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	after, err := busy()
-	return float64((after - before).Microseconds()) / units, err
+	if err != nil {
+		return 0, 0, err
+	}
+	missedAfter, err := missed(ctx, w)
+	return float64((after - before).Microseconds()) / units, missedAfter - missedBefore, err
+}
+
+var lookups = regexp.MustCompile(`lookups: hit:\d+ missed:(\d+)`)
+
+// missed is the number of packets for which the datapaths of all nodes had no flow, since their start (ovs-dpctl(8)).
+func missed(ctx context.Context, w *world.World) (total float64, err error) {
+	for _, n := range w.Nodes {
+		out, err := n.Script(ctx, "ovs-appctl dpctl/show")
+		if err != nil {
+			return 0, err
+		}
+		all := lookups.FindStringSubmatch(out)
+		if all == nil {
+			return 0, fmt.Errorf("no statistics of the datapath in %q", out)
+		}
+		count, err := strconv.ParseFloat(all[1], 64)
+		if err != nil {
+			return 0, err
+		}
+		total += count
+	}
+	return total, nil
 }
 
 // busy is the CPU time used by the machine since its start: the first line of /proc/stat, without idle, iowait and
