@@ -60,8 +60,9 @@ func (a *addition) southboundStage(ctx context.Context, port string) string {
 // northdVersion is the version of ovn-northd in the row of SB_Global.
 func northdVersion(rows []libovsdb.Row) string {
 	for _, row := range rows {
-		if options, ok := row["options"].(libovsdb.OvsMap); ok {
-			return fmt.Sprint(options.GoMap["northd_internal_version"])
+		options, _ := row["options"].(libovsdb.OvsMap)
+		if version, ok := options.GoMap["northd_internal_version"]; ok {
+			return fmt.Sprint(version)
 		}
 	}
 	return "unknown"
