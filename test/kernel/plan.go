@@ -41,9 +41,16 @@ func programTest(pkg string) string { return path.Base(pkg) }
 var smoke = []turn{
 	theDemo,
 	{pkg: "test/e2e", tests: []string{
-		"TestTheDatapathIsTheOneOfTheSetting", "TestLargeDatagrams", "TestPoliciesByProtocol",
+		"TestTheDatapathIsTheOneOfTheSetting",
 		"TestPolicies/^(default_deny|ports_by_number|a_range_of_ports|named_ports_are.*of_ingress|a_block_of_addresses|egress_to_a_Service_is_judged_by_the_pod|both_ends|expressions|two_entries|an_empty_podS)",
 	}},
+}
+
+// usual is the choice by default.
+func usual() []turn {
+	e2e := smoke[1]
+	e2e.tests = append(slices.Clone(e2e.tests), "TestPoliciesByProtocol", "TestLargeDatagrams")
+	return []turn{theDemo, e2e, ofOVNKube}
 }
 
 var (
@@ -81,7 +88,7 @@ func plan(source string, least, all bool, run, pkg string) ([]turn, error) {
 	case least:
 		return smoke, nil
 	case !all && run == "" && pkg == "":
-		return append(slices.Clone(smoke), ofOVNKube), nil
+		return usual(), nil
 	}
 	return choose(source, run, pkg)
 }
