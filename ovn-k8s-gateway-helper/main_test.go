@@ -197,7 +197,7 @@ func TestCheck72_Preconditions(t *testing.T) {
 	}
 }
 
-// A helper that may not change the host's interfaces does not start, nor take anything away.
+// Without the capability, a helper neither starts nor takes anything away.
 func TestRootWithoutAPermission(t *testing.T) {
 	w := newWorld(t)
 	before := w.flows()

@@ -8,9 +8,7 @@ import (
 
 // A host without the kernel's datapath is named before the NIC is touched.
 func TestAHostWithoutTheKernelsDatapath(t *testing.T) {
-	if host.Datapath() == host.Kernel {
-		t.Skip("hosts have the kernel's datapath: unset OVNK8S_TEST_DATAPATH")
-	}
+	host.OnUserspace(t)
 	n := newNode(t)
 	n.script("ovs-vsctl remove Open_vSwitch . external_ids ovn-bridge-datapath-type")
 	before := n.state()

@@ -25,6 +25,9 @@ const datapathVariable = "OVNK8S_TEST_DATAPATH"
 // Userspace.
 func Datapath() string { return cmp.Or(os.Getenv(datapathVariable), Userspace) }
 
+// OnUserspace gives the hosts of a test the userspace datapath, also on a machine with the kernel's.
+func OnUserspace(t interface{ Setenv(key, value string) }) { t.Setenv(datapathVariable, Userspace) }
+
 // DatapathDevice is the name of the device with which a datapath appears in its
 // network namespace.
 func DatapathDevice() string { return "ovs-" + Datapath() }

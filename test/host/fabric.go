@@ -128,7 +128,7 @@ func (f *Fabric) Forward(port int, target string) (stop func(), err error) {
 func (f *Fabric) command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(f.holder.pid), "--net", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
-	cmd.Env = environment
+	cmd.Env = Environment()
 	return cmd
 }
 

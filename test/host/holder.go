@@ -23,7 +23,7 @@ type holder struct {
 // waits for the end of its standard input.
 func hold(script string, unshare []string, args ...string) (*holder, error) {
 	cmd := exec.Command("unshare", append(append(unshare, "sh", "-c", script, "sh"), args...)...)
-	cmd.Env = environment
+	cmd.Env = Environment()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -37,12 +37,6 @@ var setupScript string
 //go:embed hide.sh
 var hideScript string
 
-// environment is the complete environment of programs in a host.
-var environment = []string{
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-	"HOME=/root", "LANG=C.UTF-8", datapathVariable + "=" + Datapath(),
-}
-
 // Options configure New.
 type Options struct {
 	// Name is the hostname, the system-id and the name of the chassis.
@@ -189,7 +183,7 @@ func (h *Host) IPv6() netip.Addr { return h.Addresses[1].Addr() }
 func (h machine) Command(name string, args ...string) *exec.Cmd {
 	in := []string{"--target", strconv.Itoa(h.PID()), "--mount", "--uts", "--ipc", "--net", "--pid", "--", name}
 	cmd := exec.Command("nsenter", append(in, args...)...)
-	cmd.Env = environment
+	cmd.Env = Environment()
 	return cmd
 }
 
@@ -206,8 +200,13 @@ func RunCommand(ctx context.Context, cmd *exec.Cmd) (stdout, stderr string, err 
 	return run(ctx, cmd, inside, nil)
 }
 
-// Environment is the default environment of programs in a host.
-func Environment() []string { return slices.Clone(environment) }
+// Environment is the complete default environment of programs in a host.
+func Environment() []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8", datapathVariable + "=" + Datapath(),
+	}
+}
 
 // Script runs a shell script in the host and returns its standard output.
 func (h machine) Script(ctx context.Context, script string, args ...string) (string, error) {

@@ -23,8 +23,8 @@ type Job struct {
 	Timeout time.Duration
 }
 
-// The directories of programs. They are those of test/world and test/bench/programs, which this program does not link: it
-// has to start fast in the machine.
+// The directories of programs. This program does not link their lists in test/world and
+// test/bench/programs: it has to start fast in the machine.
 var (
 	suitePrograms   = []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util", "test/roles"}
 	ovnkubePrograms = []string{"ovnkube", "ovn-k8s-cni-shim"}

@@ -93,7 +93,7 @@ func plan(source string, least, all bool, run, pkg string) ([]turn, error) {
 	return choose(source, run, pkg)
 }
 
-// choose returns the turns with the tests that match run, in pkg or all packages.
+// choose returns the turns with the tests matching run, in pkg or all packages.
 func choose(source, run, pkg string) ([]turn, error) {
 	name, below, chosen := strings.Cut(run, "/")
 	re, err := regexp.Compile(name)

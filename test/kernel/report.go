@@ -59,7 +59,7 @@ func (r *report) load(file, commit string) error {
 	return nil
 }
 
-// resume continues earlier runs at commits for which counts is true: open leaves out what passed then.
+// resume continues earlier runs at the commits accepted by counts: open leaves out their passes.
 func (r *report) resume(counts func(commit string) bool) {
 	r.results = map[string]outcome{}
 	for name, o := range r.kept {

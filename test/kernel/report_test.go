@@ -56,7 +56,7 @@ func TestTheDemoIsOneResult(t *testing.T) {
 	}
 }
 
-// A later run repeats only what has not passed at commits that count.
+// A later run leaves out passes at counted commits.
 func TestALaterRunContinues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	all := turn{pkg: "p", tests: []string{"TestA", "TestB/x|y", "TestC"}}
@@ -154,7 +154,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// The machine gets the programs that tests install, and those that the bench measures.
+// The machine gets the programs for tests, and for the bench.
 func TestPrograms(t *testing.T) {
 	all := append(slices.Clone(suitePrograms), ovnkubePrograms...)
 	if diff := cmp.Diff(slices.Concat(world.Programs(), []string{world.Roles}, world.OVNKube()), all); diff != "" {

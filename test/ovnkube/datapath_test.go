@@ -11,12 +11,10 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// br-int of a node gets a datapath that this host lacks, under running pods, and gets its own again: one line tells, the
+// br-int of a node gets a datapath missing on this host, under running pods, and gets its own again: one line tells, the
 // pods keep their sandboxes and addresses, and they reach each other again without a restart.
 func TestDatapathChangesUnderPods(t *testing.T) {
-	if host.Datapath() == host.Kernel {
-		t.Skip("hosts have the kernel's datapath: unset OVNK8S_TEST_DATAPATH")
-	}
+	host.OnUserspace(t)
 	c := newCluster(t, world.Options{Minions: 1})
 	c.run()
 	n := c.Node("minion1")

@@ -53,8 +53,8 @@ func tool() (string, error) {
 // everything is all packages, the longest first: at the end, nothing would run beside them.
 var everything = []string{"./test/e2e", "./test/ovnkube", "./..."}
 
-// run runs the tests of the module in a directory: of packages, and with names that
-// match a regular expression.
+// run runs the tests of the module in a directory: of packages, with names
+// matching a regular expression.
 func run(gotestsum, dir string, out io.Writer, pattern string, packages []string) error {
 	tmp, err := os.MkdirTemp("", "suite")
 	if err != nil {

@@ -11,9 +11,7 @@ import (
 // A host without the kernel's datapath is named in one line, before anything is changed, and again if br-int's datapath
 // changes later. The host goes on by itself when it has a datapath.
 func TestDatapathChanges(t *testing.T) {
-	if host.Datapath() == host.Kernel {
-		t.Skip("hosts have the kernel's datapath: unset OVNK8S_TEST_DATAPATH")
-	}
+	host.OnUserspace(t)
 	lacks := "|WARN|trying again: " + host.Refusal()
 	w := newNode(t, "n13", "10.128.2.0/23")
 	w.script("ovs-vsctl remove Open_vSwitch . external_ids ovn-bridge-datapath-type")

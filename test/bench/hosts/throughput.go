@@ -24,7 +24,7 @@ import (
 
 const (
 	// workTime is the time of one kind of work on one path, in each round, and warmTime that of the same work before, not
-	// measured: flows of the datapath go after 10 s without a packet, which an emulated CPU takes for the other paths.
+	// measured: flows of the datapath go after 10 s without a packet, and the other paths take longer on an emulated CPU.
 	workTime, warmTime = 2 * time.Second, time.Second
 	// workPort is the servers' port.
 	workPort = 9000
@@ -111,8 +111,8 @@ func measurePaths(ctx context.Context, b *run.Bench, w *world.World, k work, pod
 	return nil
 }
 
-// measure returns the CPU time of the machine for one unit of work, in microseconds, and the packets meanwhile for which the
-// kernel had no flow.
+// measure returns the CPU time of the machine for one unit of work, in microseconds, and the number of packets without a
+// flow in the kernel meanwhile.
 func (k work) measure(ctx context.Context, w *world.World, p path) (cost, upcalls float64, err error) {
 	if _, err := k.do(p, time.Now().Add(warmTime)); err != nil {
 		return 0, 0, err
@@ -142,7 +142,7 @@ func (k work) measure(ctx context.Context, w *world.World, p path) (cost, upcall
 
 var lookups = regexp.MustCompile(`lookups: hit:\d+ missed:(\d+)`)
 
-// missed is the number of packets for which the datapaths of all nodes had no flow, since their start (ovs-dpctl(8)).
+// missed is the number of packets without a flow in the datapaths of all nodes, since their start (ovs-dpctl(8)).
 func missed(ctx context.Context, w *world.World) (total float64, err error) {
 	for _, n := range w.Nodes {
 		out, err := n.Script(ctx, "ovs-appctl dpctl/show")

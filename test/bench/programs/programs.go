@@ -31,7 +31,7 @@ type Programs struct {
 	Dir string // of their own
 }
 
-// All are the directories of the measured programs, and of those that measure them.
+// All are the directories of the measured programs, and of the measuring ones.
 func All() []string {
 	return slices.Concat(world.Programs(), world.OVNKube(), []string{"test/cniserver", "test/bench/minimal"})
 }
