@@ -149,7 +149,8 @@ const (
 	FormerNIC = "ovn-k8s-former"
 	// FormerIDs in external_ids of Open_vSwitch: the keys that ovnkube has set there, as JSON with their former values.
 	FormerIDs = "ovn-k8s-former-ids"
-	// SuspendedWait in external_ids of Open_vSwitch: the value of ovn-ofctrl-wait-before-clear while that is 0.
+	// SuspendedWait in external_ids of Open_vSwitch: the value of ovn-ofctrl-wait-before-clear while that is 0, and for some
+	// seconds more.
 	SuspendedWait = "ovn-k8s-wait-before-clear"
 	// HeldFlows in external_ids of Open_vSwitch: "true" while other_config:flow-restore-wait is the gateway helper's.
 	HeldFlows = "ovn-k8s-flow-restore-wait"

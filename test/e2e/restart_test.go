@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
@@ -158,6 +159,72 @@ func TestSwitchRestarts(t *testing.T) {
 		t.Errorf("ovn-controller's pause has grown:\n%s", since)
 	}
 	eventually(t, "ovn-controller has its wait again", func() bool {
+		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
+		return !strings.Contains(ids, "ovn-k8s-wait-before-clear")
+	}, &ids)
+}
+
+// A restarted ovn-controller keeps the flows while it computes new ones, also a moment after a restart of ovs-vswitchd, as in an
+// upgrade. One that has deleted its tunnels at its end, as by the unit of its package, does not: flows do not know the new
+// tunnels.
+func TestFlowsThatARestartedControllerKeeps(t *testing.T) {
+	list := pods(t, map[string]string{"near": "minion1", "far": "minion2", "client": "minion1"})
+	node := cluster.Node("minion1")
+	answers := func(name string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := (probe.Probe{Netns: list["client"].Netns, Network: "tcp", Address: probe.Address(list[name].Addresses[0], kubelet.DefaultPort)}).Until(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	var ids string
+	has := func(what, wait string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
+			return strings.Contains(ids, `ovn-ofctrl-wait-before-clear="`+wait+`"`)
+		}, &ids)
+	}
+	resume := func() {
+		t.Helper()
+		if err := node.ResumeController(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answers("near")
+		answers("far")
+	}
+
+	if err := node.RestartOVS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers("near")
+	has("there are flows to keep", "8000")
+	if err := node.StopController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := node.Path("/var/log/openvswitch/ovn-controller.log")
+	before, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume()
+	const line = "ofctrl-wait-before-clear is now " // from OVN 25.09 on it waits for its rows instead, without a setting
+	eventually(t, "ovn-controller waits", func() bool {
+		after, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !strings.Contains(string(before), line) || strings.Contains(string(after[len(before):]), line+"8000 ms")
+	})
+
+	if err := node.ExitController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has("flows are of no use", "0")
+	resume()
+	has("the tunnels are back", "8000")
+	eventually(t, "nothing is left", func() bool {
 		ids = sh(t, node, "ovs-vsctl get Open_vSwitch . external_ids")
 		return !strings.Contains(ids, "ovn-k8s-wait-before-clear")
 	}, &ids)

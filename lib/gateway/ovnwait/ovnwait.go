@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	// restoreAfter is the time from the return of the flows until ovn-controller gets its wait back. Before connecting to
-	// a restarted ovsdb-server, ovn-controller pauses for 1 s, and twice as long each time up to 8 s, unless a row
-	// changes that long after it has connected (reconnect_disconnected in lib/reconnect.c of Open vSwitch). On a quiet
-	// node only this row changes.
-	restoreAfter = 10 * time.Second
+	// endAfter is the time from the return of the flows until names.SuspendedWait is removed. Before connecting to a restarted
+	// ovsdb-server, ovn-controller pauses for 1 s, and twice as long each time up to 8 s, unless a row changes that long
+	// after it has connected (reconnect_disconnected in lib/reconnect.c of Open vSwitch). On a quiet node only this row
+	// changes.
+	endAfter = 10 * time.Second
+	// startTime is the time that an ovn-controller without tunnels has to start: then it gets its wait back in any case.
+	startTime = time.Minute
 	// holdTime bounds the time for which ovs-vswitchd keeps the kernel's flows and forwards no packet without one, and before
 	// that the time to wait for its start.
 	// ovn-controller connects again 1, 3 and 7 s after the end of ovs-vswitchd (rconn_run in lib/rconn.c).
@@ -34,7 +36,7 @@ const (
 	retryInterval = 250 * time.Millisecond
 )
 
-// A Guard follows restarts of ovs-vswitchd, see flowrestore.Hold and ovncontroller.Settings.WaitUnlessEmpty.
+// A Guard follows restarts of ovs-vswitchd, see flowrestore.Hold and ovncontroller.Settings.SuspendWait.
 type Guard struct {
 	sw     *vswitch.Switch
 	bridge ofctl.Bridge
@@ -42,9 +44,11 @@ type Guard struct {
 	// up is whether ovs-vswitchd ran, empty whether br-int had no flows, when they were looked at last.
 	up, empty bool
 	held      bool // whether ovs-vswitchd may have been told to keep flows
-	// restore ends the time without ovn-controller's wait, release the time in which ovs-vswitchd keeps flows. again repeats
-	// a look that failed.
-	restore, release, again *time.Timer
+	// tunnels is whether there were some when they were looked at last, lost whether they went, until end.
+	tunnels, lost bool
+	// end tells when to remove names.SuspendedWait, release ends the time in which ovs-vswitchd keeps flows. again repeats a
+	// look that failed.
+	end, release, again *time.Timer
 	// problem was logged last, "" after success.
 	problem string
 }
@@ -66,9 +70,17 @@ func (g *Guard) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { g.bridge.FollowFirst(ctx, tell) })
+	rows := make(chan struct{}, 1)
+	rows <- struct{}{}
+	defer g.sw.OnChange(func() {
+		select {
+		case rows <- struct{}{}:
+		default:
+		}
+	})()
 	// They also end what an earlier process has left.
-	g.restore, g.release, g.again = time.NewTimer(restoreAfter), time.NewTimer(holdTime), time.NewTimer(0)
-	defer g.restore.Stop()
+	g.end, g.release, g.again = time.NewTimer(endAfter), time.NewTimer(holdTime), time.NewTimer(0)
+	defer g.end.Stop()
 	defer g.release.Stop()
 	defer g.again.Stop()
 	defer func() {
@@ -84,10 +96,14 @@ func (g *Guard) Run(ctx context.Context) {
 			g.try(ctx, g.look, g.again)
 		case <-g.again.C:
 			g.try(ctx, g.look, g.again)
+		case <-rows:
+			if g.lostTunnels() {
+				g.try(ctx, g.look, g.again)
+			}
 		case <-g.release.C:
 			g.releaseFlows(ctx)
-		case <-g.restore.C:
-			g.try(ctx, g.restoreWait, g.restore)
+		case <-g.end.C:
+			g.try(ctx, g.endWait, g.end)
 		}
 	}
 }
@@ -117,6 +133,26 @@ func (g *Guard) report(ctx context.Context, err error, again *time.Timer) {
 	}
 }
 
+// lostTunnels looks at the tunnels, and reports whether all have gone. An ovn-controller that ends for good deletes them, and so
+// it does in a restart by the unit of its package. Then br-int's flows to other hosts are of no use: they do not know the
+// tunnels of the next ovn-controller. This one has its wait back some time after it made its tunnels.
+func (g *Guard) lostTunnels() bool {
+	n, ok := g.sw.Tunnels()
+	if !ok || g.tunnels == (n > 0) {
+		return false
+	}
+	g.tunnels = n > 0
+	switch {
+	case !g.tunnels:
+		g.lost = true
+		g.end.Reset(startTime)
+		return true
+	case g.lost:
+		g.end.Reset(endAfter)
+	}
+	return false
+}
+
 // look looks at br-int, and does what a change demands.
 func (g *Guard) look(ctx context.Context) error {
 	down, empty, err := g.bridge.Down(), false, error(nil) // Down is faster than Empty, and then each millisecond counts
@@ -135,7 +171,7 @@ func (g *Guard) look(ctx context.Context) error {
 		return err
 	}
 	if g.empty && !empty {
-		g.restore.Reset(restoreAfter)
+		g.end.Reset(endAfter)
 	}
 	switch {
 	case !empty && (g.empty || !g.up):
@@ -144,12 +180,21 @@ func (g *Guard) look(ctx context.Context) error {
 		g.release.Reset(holdTime)
 	}
 	g.up, g.empty = true, empty
-	if !empty {
-		return nil
+	return g.adjustWait(ctx, empty)
+}
+
+// adjustWait has ovn-controller wait if br-int has flows to keep. It has its wait back as soon as there are some: an upgrade
+// restarts ovn-controller a few seconds after ovs-vswitchd.
+func (g *Guard) adjustWait(ctx context.Context, empty bool) error {
+	if !empty && !g.lost {
+		return g.sw.Controller().ResumeWait(ctx)
 	}
-	changed, err := g.sw.Controller().WaitUnlessEmpty(ctx, true)
-	if changed {
+	changed, err := g.sw.Controller().SuspendWait(ctx)
+	switch {
+	case changed && empty:
 		g.log.Infof("%s has no flows: ovn-controller writes them without waiting", g.bridge.Name)
+	case changed:
+		g.log.Info("ovn-controller has deleted its tunnels: it writes flows without waiting when it starts")
 	}
 	return err
 }
@@ -193,15 +238,18 @@ func (g *Guard) releaseFlows(ctx context.Context) {
 	}
 }
 
-// restoreWait gives ovn-controller its wait back, if br-int has flows; otherwise later.
-func (g *Guard) restoreWait(ctx context.Context) error {
+// endWait gives ovn-controller its wait back in any case, and forgets it, if br-int has flows; otherwise later.
+func (g *Guard) endWait(ctx context.Context) error {
 	empty, err := g.bridge.Empty(ctx)
 	if empty || errors.Is(err, ofctl.ErrDown) {
-		g.restore.Reset(restoreAfter)
+		g.end.Reset(endAfter)
 		return nil
 	}
 	if err == nil {
-		_, err = g.sw.Controller().WaitUnlessEmpty(ctx, false)
+		err = g.sw.Controller().EndWait(ctx)
+	}
+	if err == nil {
+		g.lost = false
 	}
 	return err
 }

@@ -142,6 +142,23 @@ func (d *DB) OnChange(f func()) (stop func()) {
 	}
 }
 
+// tunnelTypes are those of ovn-encap-type of ovn-controller(8).
+var tunnelTypes = []string{"geneve", "stt", "vxlan"}
+
+// Tunnels returns the number of tunnels in the copy, of any program. ok is false without a connection.
+func (d *DB) Tunnels() (n int, ok bool) {
+	c := d.db.Client()
+	if c == nil || c.Cache() == nil {
+		return 0, false
+	}
+	for _, row := range c.Cache().Table(vswitchdb.InterfaceTable).RowsShallow() {
+		if slices.Contains(tunnelTypes, row.(*vswitchdb.Interface).Type) {
+			n++
+		}
+	}
+	return n, true
+}
+
 // handler wakes the waiting goroutines, and follows external_ids.
 func (d *DB) handler() cache.EventHandler {
 	return &cache.EventHandlerFuncs{

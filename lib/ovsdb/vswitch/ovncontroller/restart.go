@@ -16,7 +16,7 @@ import (
 const (
 	waitBeforeClear   = "ovn-ofctrl-wait-before-clear"
 	waitBeforeClearMS = "8000"
-	// waitSuspended keeps the value of waitBeforeClear while that key has the value noWait.
+	// waitSuspended keeps the value of waitBeforeClear while that key has the value noWait, and for some seconds more.
 	waitSuspended = names.SuspendedWait
 	noWait        = "0"
 )
@@ -43,24 +43,55 @@ func (s Settings) KeepFlows(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// WaitUnlessEmpty has ovn-controller write flows at once while the integration bridge has none; otherwise
-// ovn-controller keeps them for the configured time. Before OVN 24.03.2 ovn-controller also waits after each
-// restart of ovs-vswitchd, with no flows at all (run_S_WAIT_BEFORE_CLEAR in controller/ofctrl.c). It reports
-// whether it changed the time.
-func (s Settings) WaitUnlessEmpty(ctx context.Context, empty bool) (bool, error) {
+// SuspendWait has ovn-controller write flows at once, until ResumeWait: the integration bridge has none to keep. Before OVN
+// 24.03.2 ovn-controller also waits after each restart of ovs-vswitchd, with no flows at all (run_S_WAIT_BEFORE_CLEAR in
+// controller/ofctrl.c). It reports whether it changed the time.
+func (s Settings) SuspendWait(ctx context.Context) (bool, error) {
 	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		now, before := ids[waitBeforeClear], ids[waitSuspended]
-		switch {
-		case empty && before == "" && now != "" && now != noWait:
-			return map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: noWait, waitSuspended: now}
-		case !empty && before != "" && now == noWait:
-			return map[string]string{waitBeforeClear: now, waitSuspended: before}, map[string]string{waitBeforeClear: before}
-		case !empty && before != "": // the operator has set another time
-			return map[string]string{waitSuspended: before}, nil
+		if now == "" || now == noWait {
+			return nil, nil // by us, or the operator never wants to wait
 		}
-		return nil, nil
+		remove, insert = map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: noWait}
+		if before != now {
+			remove[waitSuspended], insert[waitSuspended] = before, now
+		}
+		return remove, insert
 	})
 	return n > 0, err
+}
+
+// ResumeWait gives ovn-controller back the time before SuspendWait. One set by the operator meanwhile stays. It leaves the
+// key names.SuspendedWait to EndWait.
+func (s Settings) ResumeWait(ctx context.Context) error {
+	_, err := s.changeWait(ctx, resume)
+	return err
+}
+
+// EndWait is ResumeWait, and removes the key names.SuspendedWait.
+func (s Settings) EndWait(ctx context.Context) error {
+	_, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+		before := ids[waitSuspended]
+		if before == "" {
+			return nil, nil
+		}
+		remove, insert = resume(ids)
+		if remove == nil {
+			remove = map[string]string{}
+		}
+		remove[waitSuspended] = before
+		return remove, insert
+	})
+	return err
+}
+
+// resume is the change of ResumeWait.
+func resume(ids map[string]string) (remove, insert map[string]string) {
+	now, before := ids[waitBeforeClear], ids[waitSuspended]
+	if before == "" || now != noWait {
+		return nil, nil
+	}
+	return map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: before}
 }
 
 // ForgetWait takes the time back that KeepFlows has set, and reports whether it was there. A time set by the operator stays,
