@@ -180,10 +180,43 @@ func TestDeadGateways(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
 		}
 	}
-	w.Put(facts.Registered(nil))
-	w.Put(facts.Silent{"gw2": true})
-	if rows, _ := w.Rows(topology.GatewayUnit("gw2")); strings.Contains(fmt.Sprint(rows), "gw2/from/") {
-		t.Errorf("pods stay pinned to a dead gateway: %v", rows)
+}
+
+// Pods of other hosts leave by other gateways while theirs is down. Those of its own host do so only if the host says that it
+// cannot forward: they cannot send anything else either, or their ovn-controller does not run, which would end their sessions
+// at its return.
+func TestPodsPinnedToADeadGateway(t *testing.T) {
+	w := NewWorld()
+	w.Put(withGateways(t, cluster(t, 1, 2, 3), 1, 2, 3))
+	const own, others = "gw2/from/10.0.2.8/29 ", "gw2/from/10.0.3.8/32 "
+	for _, tt := range []struct {
+		what string
+		put  any
+		want string
+	}{
+		{"it is alive", facts.Silent{}, own + others},
+		{"it is silent", facts.Silent{"gw2": true}, own},
+		{"it declares itself down, too", facts.Declared{"chassis2": "physical"}, ""},
+		{"it can forward", facts.Declared{}, own},
+		{"it answers", facts.Silent{}, own + others},
+		{"it is not registered", facts.Registered{"chassis1": true, "chassis3": true}, own},
+		{"it is registered", facts.Registered{"chassis1": true, "chassis2": true, "chassis3": true}, own + others},
+		{"it declares itself down", facts.Declared{"chassis2": "physical"}, ""},
+	} {
+		w.Put(tt.put)
+		rows, err := w.Rows(topology.GatewayUnit("gw2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, pin := range []string{own, others} {
+			if strings.Contains(fmt.Sprint(rows), pin) {
+				got += pin
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
 	}
 }
 

@@ -17,8 +17,19 @@ type Registered map[string]bool
 // Declared are the modes of gateways that a host declares down, by system-id: the value of names.GatewayDownOption.
 type Declared map[string]string
 
-// Outages are the families without routes to a gateway, by its name.
-type Outages map[string]Families
+// Outages are the gateways that are down, by name.
+type Outages map[string]Outage
+
+// An Outage has the families without routes to a gateway.
+type Outage struct {
+	Families
+	// Declared by the host: then pods there leave by other gateways, too. Without it they keep their own: their host has ended,
+	// is cut off from other gateways as well, or has no ovn-controller, which would end their sessions at its return.
+	Declared bool
+}
+
+// Cuts reports whether pods' packets of the family of an address must not go to the gateway: pods of its own host or others.
+func (o Outage) Cuts(family netip.Addr, own bool) bool { return o.Of(family) && (o.Declared || !own) }
 
 // Families are address families.
 type Families struct{ v4, v6 bool }
@@ -51,8 +62,8 @@ func (f *Facts) outages() Outages {
 	v4, v6 := f.worst(netip.IPv4Unspecified(), down, gone), f.worst(netip.IPv6Unspecified(), down, gone)
 	out := Outages{}
 	for name := range down {
-		if f := (Families{v4[name], v6[name]}); f.v4 || f.v6 {
-			out[name] = f
+		if families := (Families{v4[name], v6[name]}); families.v4 || families.v6 {
+			out[name] = Outage{families, f.DeclaredDown(name)}
 		}
 	}
 	return out

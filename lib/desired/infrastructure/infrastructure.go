@@ -156,10 +156,10 @@ func (n *Infrastructure) nodeUnits() []nb.Unit {
 	return feature.UnitsOf(all, topology.NodeUnit)
 }
 
-// gatewayRows returns the rows of a gateway, without routes to it in families in which it is down.
+// gatewayRows returns the rows of a gateway, without the routes to it that its outage cuts.
 func (n *Infrastructure) gatewayRows(name string) ([]nb.Row, error) {
 	f := n.facts.Now()
-	return append(f.Cluster.GatewayRows(name), f.Cluster.GatewayRoutesBut(name, f.Outages[name].Of)...), nil
+	return append(f.Cluster.GatewayRows(name), f.Cluster.GatewayRoutesBut(name, f.Outages[name].Cuts)...), nil
 }
 
 // hostRows returns the routes to a node's own addresses. The Problem names its other claims.

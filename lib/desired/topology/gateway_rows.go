@@ -237,18 +237,21 @@ func notRepeated(name string) nb.Row {
 // gateway; a gateway that is down must not have them. Default routes to several
 // gateways share the load.
 func (c Cluster) GatewayRoutes(name string) []nb.Row {
-	return c.GatewayRoutesBut(name, func(netip.Addr) bool { return false })
+	return c.GatewayRoutesBut(name, func(netip.Addr, bool) bool { return false })
 }
 
-// GatewayRoutesBut is GatewayRoutes without families for which without(address) is true.
-func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []nb.Row {
+// GatewayRoutesBut is GatewayRoutes without families for which cut(address, own) is true. own stands for the subnets of
+// the node on the gateway's host.
+func (c Cluster) GatewayRoutesBut(name string, cut func(family netip.Addr, own bool) bool) []nb.Row {
 	g, ok := c.Gateways[name]
 	if !ok {
 		return nil
 	}
-	g.Join = slices.DeleteFunc(slices.Clone(g.Join), without)
 	var rows []nb.Row
 	for _, join := range g.Join {
+		if cut(join, false) {
+			continue
+		}
 		if g.leads(join, c.Gateways.hops(join)) {
 			all := everything(join).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: join.String()}))
@@ -261,7 +264,7 @@ func (c Cluster) GatewayRoutesBut(name string, without func(netip.Addr) bool) []
 	}
 	for _, pin := range g.Rampout {
 		for _, join := range g.Join {
-			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) {
+			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) && !cut(join, ipnet.Within([]netip.Prefix{pin}, c.Nodes[g.Node])) {
 				if c.byPolicy(pin) {
 					rows = append(rows, c.inside().pin(name, pin, join)...)
 				} else {

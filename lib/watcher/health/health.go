@@ -105,7 +105,7 @@ func (h *Health) reportTransitions(record func() []nb.Unit) []nb.Unit {
 		case slices.Contains(h.declared, name):
 			h.log.Warn(h.declaredText(name))
 		case !h.network.Facts().DeclaredDown(name): // else TellDeclared follows
-			h.log.WithField("gateway", name).Warnf("is dead: nothing leads there until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
+			h.log.WithField("gateway", name).Warnf("is dead: only pods of its own node send to it until its host is registered in the Southbound database and answers at %s, TCP port %d or %d", addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
 		}
 	}
 	for _, name := range before {
