@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/reaper"
 )
 
@@ -251,9 +252,9 @@ func testAC67(t *testing.T, w *world) {
 	s.del(t)
 }
 
-// testHundred: 100 ADDs at once.
+// testHundred: 100 ADDs at once, fewer on slow machines.
 func testHundred(t *testing.T, w *world) {
-	all := w.crowd(t, 100)
+	all := w.crowd(t, limit.Number(100))
 	var wait sync.WaitGroup
 	for _, s := range all {
 		wait.Go(func() {
@@ -365,7 +366,7 @@ func (w *world) silence(t *testing.T, f func(asked func())) {
 // testRestartDuringAdds: no ADD fails while the server is restarted, by SIGTERM or SIGKILL.
 func testRestartDuringAdds(t *testing.T, w *world) {
 	for _, kill := range []bool{false, true} {
-		all := w.crowd(t, 40)
+		all := w.crowd(t, limit.Number(40))
 		var wait sync.WaitGroup
 		for i, s := range all {
 			wait.Go(func() {
@@ -375,7 +376,7 @@ func testRestartDuringAdds(t *testing.T, w *world) {
 				}
 				s.ping(t, "10.1.0.1")
 			})
-			if i != 20 {
+			if i != len(all)/2 {
 				continue
 			}
 			await(t, "an ADD that runs", func() bool { return stages[0].seen(w, all[0]) })

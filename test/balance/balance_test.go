@@ -21,6 +21,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/require"
@@ -43,7 +44,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	require.Nothing(t, require.Node, host.Missing())
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(3*time.Minute))
 	t.Cleanup(cancel)
 	fabric, err := host.NewFabric()
 	must(t, err)
@@ -213,7 +214,7 @@ func (l *lab) askAll() map[question]string {
 	l.Helper()
 	before, out, lost := l.retransmitted(), map[question]string{}, 0
 	for _, q := range questions() {
-		ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(l.ctx, limit.Of(5*time.Second))
 		text, err := probe.Probe{Netns: l.host.Path("/run/netns/client"), Network: q.network, Address: q.frontend, Source: q.from}.Once(ctx)
 		cancel()
 		if err != nil {
