@@ -99,6 +99,11 @@ func TestOneGatewayAnswersOnALAN(t *testing.T) {
 			bridge := map[string]string{world.Dedicated: "br1", world.Shared: "br0"}[mode]
 			gateway := addGateway(t, one, mode)
 			addGateway(t, two, mode)
+			var show string
+			eventually(t, "both gateways are used", func() bool { // the addresses are spread over them then
+				show = sh(t, cluster.Master(), "ovs-appctl -t "+watcher()+" gateway/show")
+				return strings.Contains(show, "in use") && !strings.Contains(show, "down")
+			}, &show)
 			addrs := []netip.Addr{onLAN(gateway[0], 200), onLAN(gateway[1], 200), onLAN(gateway[0], 201)}
 			service(t, "web", func(s *corev1.Service) {
 				for _, a := range addrs {
