@@ -34,8 +34,9 @@ import (
 )
 
 const (
-	// gather is the time to gather Nodes for the next transaction. A single Node waits for lull only.
-	gather = 200 * time.Millisecond
+	// gather is the time between the end of a step and the next one. Nodes that come meanwhile share its transaction. A
+	// single Node waits for lull only.
+	gather = 50 * time.Millisecond
 	lull   = 20 * time.Millisecond
 	// patchers is the number of concurrent patches, patchTimeout bounds each.
 	patchers     = 32

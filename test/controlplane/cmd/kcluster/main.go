@@ -15,13 +15,18 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"ovn-k8s/test/controlplane"
 )
 
+// garbage is the garbage allowed in percent of the live heap: tests have less time than memory.
+const garbage = 400
+
 func main() {
+	debug.SetGCPercent(garbage)
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "kcluster: %v\n", err)
 		os.Exit(1)
