@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -263,23 +264,50 @@ func fromRow(r *vswitchdb.Interface, bridge string) Interface {
 	return i
 }
 
-// WaitInstalled waits until ovn-controller has installed the flows of the logical port ifaceID for an interface:
-// then the first packet passes. If ctx ends, the error describes the last known state.
+// errRemoved means that an interface is gone: a DEL came before the end of the ADD, for example.
+var errRemoved = errors.New("another command has removed it")
+
+// WaitInstalled waits until ovn-controller has installed the flows of the logical port ifaceID for an attached interface:
+// then the first packet passes. It ends if the interface or its device is removed. If ctx ends, the error describes the last known state.
 func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error {
 	last := "not in the database"
 	err := s.AwaitInterface(ctx, name, func(c client.Client) (bool, error) {
 		row := &vswitchdb.Interface{Name: name}
-		if ok, err := confdb.Get(ctx, c, row); !ok || err != nil {
+		switch ok, err := confdb.Get(ctx, c, row); {
+		case err != nil:
 			return false, err
+		case !ok:
+			last = "not in the database"
+			return false, s.removed(ctx, name)
 		}
 		i := fromRow(row, "")
 		last = i.state(ifaceID)
+		if i.Error != "" && !isDevice(name) {
+			return false, errRemoved
+		}
 		return last == "", nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for interface %s (logical port %s): %s: %w", name, ifaceID, last, err)
 	}
 	return nil
+}
+
+// isDevice reports whether this network namespace has a device of a name.
+func isDevice(name string) bool {
+	_, err := net.InterfaceByName(name)
+	return err == nil
+}
+
+// removed is errRemoved if the database, not only the copy, has no such interface.
+func (s *Switch) removed(ctx context.Context, name string) error {
+	return s.Read(ctx, func(c client.Client) error {
+		there, err := confdb.Get(ctx, c, &vswitchdb.Interface{Name: name})
+		if err == nil && !there {
+			err = errRemoved
+		}
+		return err
+	})
 }
 
 // state describes why an interface is not installed for a logical port yet, or returns "".

@@ -389,11 +389,14 @@ func TestWaitInstalled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	for _, tt := range []struct{ name, want string }{
-		{"pod1", "waiting for interface pod1 (logical port ns_pod): ovn-controller has not installed its flows: no ovn-installed: context deadline exceeded"},
-		{"pod2", "waiting for interface pod2 (logical port ns_pod): not in the database: context deadline exceeded"},
+	for _, tt := range []struct {
+		name, want string
+		late       bool
+	}{
+		{"pod2", "waiting for interface pod2 (logical port ns_pod): not in the database: another command has removed it", false},
+		{"pod1", "waiting for interface pod1 (logical port ns_pod): ovn-controller has not installed its flows: no ovn-installed: context deadline exceeded", true},
 	} {
-		if err := s.WaitInstalled(ctx, tt.name, "ns_pod"); !errors.Is(err, context.DeadlineExceeded) || err.Error() != tt.want {
+		if err := s.WaitInstalled(ctx, tt.name, "ns_pod"); err == nil || err.Error() != tt.want || errors.Is(err, context.DeadlineExceeded) != tt.late {
 			t.Errorf("\n got %v\nwant %s", err, tt.want)
 		}
 	}
@@ -406,6 +409,19 @@ func TestWaitInstalled(t *testing.T) {
 	}
 	if err := s.WaitInstalled(n.ctx(), "pod1", "ns_pod"); err != nil {
 		t.Error(err)
+	}
+	controller.Stop()
+	n.vsctl("remove", "Interface", "pod1", "external_ids", names.OVNInstalled)
+	ended := make(chan error, 1)
+	go func() { ended <- s.WaitInstalled(n.ctx(), "pod1", "ns_pod") }()
+	n.vsctl("del-port", "br-int", "pod1")
+	if err := <-ended; err == nil || !strings.HasSuffix(err.Error(), ": not in the database: another command has removed it") {
+		t.Errorf("after its end: %v", err)
+	}
+	n.vsctl("--no-wait", "add-port", "br-int", "pod2", "--", "set", "Interface", "pod2", "external_ids:"+names.IfaceID+"=ns_pod")
+	want := "waiting for interface pod2 (logical port ns_pod): ovs-vswitchd says: could not open network device pod2 (No such device): another command has removed it"
+	if err := s.WaitInstalled(n.ctx(), "pod2", "ns_pod"); err == nil || err.Error() != want {
+		t.Errorf("without the device: %v, want %s", err, want)
 	}
 }
 
