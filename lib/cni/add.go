@@ -189,7 +189,7 @@ func (a *addition) configure(mac net.HardwareAddr) error {
 	if err := link.Ensure(s); err != nil {
 		return err
 	}
-	if a.datapath != "netdev" {
+	if a.datapath != names.UserspaceDatapath {
 		return nil
 	}
 	if err := link.DisableTxChecksum(a.ifname); err != nil {

@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// userspace is the datapath_type of Open vSwitch without a kernel module.
-const userspace = "netdev"
+	"ovn-k8s/lib/names"
+)
 
 // CheckDatapath returns an error if this host cannot have the datapath_type of br-int. offered are the types of
 // ovs-vswitchd, none if it has not started yet. module reports whether the kernel has the datapath of Open vSwitch.
 func CheckDatapath(kind string, offered []string, module func() (bool, error)) error {
-	if kind == userspace {
+	if kind == names.UserspaceDatapath {
 		return nil
 	}
 	const orUserspace = `or set external_ids:ovn-bridge-datapath-type=netdev of Open_vSwitch for the userspace datapath`
@@ -32,7 +31,7 @@ func CheckDatapath(kind string, offered []string, module func() (bool, error)) e
 // CheckGeneve returns an error if tunnels need Geneve of this host's kernel, and it has none. kind is the datapath_type of
 // br-int: the userspace datapath has tunnels of its own.
 func (c Config) CheckGeneve(kind string, module func() (bool, error)) error {
-	if kind == userspace || !strings.Contains(c.EncapType, "geneve") {
+	if kind == names.UserspaceDatapath || !strings.Contains(c.EncapType, "geneve") {
 		return nil
 	}
 	has, err := module()

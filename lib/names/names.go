@@ -160,6 +160,9 @@ const (
 	PinnedBy = "ovn-k8s-hwaddr"
 )
 
+// UserspaceDatapath is the datapath_type of a bridge in user space: see ovs-vswitchd.conf.db(5), table Bridge.
+const UserspaceDatapath = "netdev"
+
 // IsHostRecord reports whether a key in external_ids of Open_vSwitch is a program's note, and no setting.
 func IsHostRecord(key string) bool {
 	return key == FormerIDs || key == SuspendedWait || key == HeldFlows

@@ -194,14 +194,11 @@ func (s *session) checkBridge(ctx context.Context, snap *Snapshot) error {
 // joining selects the enabled offloads to be disabled while the NIC is a port: all of them for the userspace
 // datapath, and LRO for the kernel's, whose dev_disable_lro() is not reverted.
 func joining(datapath string, on []string) []string {
-	if datapath == userspace {
+	if datapath == names.UserspaceDatapath {
 		return on
 	}
 	return slices.DeleteFunc(on, func(name string) bool { return name != ifstate.LRO })
 }
-
-// userspace is the datapath_type of userspace bridges.
-const userspace = "netdev"
 
 // kernels formats a datapath_type, including the default.
 func kernels(datapath string) string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/require"
 )
@@ -25,7 +26,7 @@ func TestLROComesBackFromTheKernelsDatapath(t *testing.T) {
 	if off < 0 || on < off {
 		t.Errorf("the way back: %s", strings.Join(back, "\n"))
 	}
-	if all := joining(userspace, []string{"rx-gro", ifstate.LRO}); len(all) != 2 {
+	if all := joining(names.UserspaceDatapath, []string{"rx-gro", ifstate.LRO}); len(all) != 2 {
 		t.Errorf("in user space: %v", all)
 	}
 }

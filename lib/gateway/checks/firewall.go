@@ -42,7 +42,7 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 	}
 	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
 	// The userspace datapath gets packets of tunnels before the host's firewall.
-	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != "netdev" && strings.Contains(f.Config.EncapType, "geneve") {
+	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != names.UserspaceDatapath && strings.Contains(f.Config.EncapType, "geneve") {
 		needs.Ports = []int{genevePort}
 	}
 	drops := rules.Drops(needs)

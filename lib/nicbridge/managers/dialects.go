@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/platform"
 )
 
@@ -279,7 +280,7 @@ func netplanText(l layout) []string {
 // vSwitch, missing from some distributions, would create another one.
 func nmcliText(l layout) []string {
 	kind := "generic"
-	if l.Datapath == userspace {
+	if l.Datapath == names.UserspaceDatapath {
 		kind = "tun mode tap"
 	}
 	last := fmt.Sprintf("nmcli connection add save yes autoconnect yes type %s con-name interface-%s ifname %[2]s", kind, l.Name)

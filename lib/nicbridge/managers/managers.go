@@ -26,9 +26,6 @@ type Bridge struct {
 	PortSettings ifstate.Settings
 }
 
-// userspace is the datapath_type of userspace bridges.
-const userspace = "netdev"
-
 // A manager is a network manager on the host. It would configure the NIC again at its next boot, or earlier.
 type manager struct {
 	platform.Manager

@@ -27,7 +27,7 @@ type PodPort struct {
 	// no limit.
 	IngressRate int64
 	// EgressRate limits the traffic from the pod, as in egress-bandwidth. It works with the kernel's datapath only:
-	// the confdb.Userspace datapath takes packets from a device before the kernel's policer sees them, so there a limit
+	// the names.UserspaceDatapath datapath takes packets from a device before the kernel's policer sees them, so there a limit
 	// must be set at the pod's end of the pair.
 	EgressRate int64
 }
@@ -72,7 +72,7 @@ func planPod(ctx context.Context, c client.Client, p PodPort) (confdb.Plan, erro
 		return pl, err
 	}
 	want := &vswitchdb.Interface{Name: p.Name, ExternalIDs: p.ExternalIDs}
-	if br.DatapathType != confdb.Userspace {
+	if br.DatapathType != names.UserspaceDatapath {
 		want.IngressPolicingRate, want.IngressPolicingBurst = policing(p.EgressRate)
 	}
 	port, iface, err := confdb.FindPort(ctx, c, p.Bridge, p.Name)
@@ -125,7 +125,7 @@ func policing(rate int64) (kbps, burst int) {
 	return kbps, max(kbps/10, minBurst)
 }
 
-// shaper returns the QoS row limiting the traffic to a pod, or nil. With the confdb.Userspace datapath linux-htb works as
+// shaper returns the QoS row limiting the traffic to a pod, or nil. With the names.UserspaceDatapath datapath linux-htb works as
 // well, since packets are sent through a socket; egress-policer is for DPDK's devices alone (measured with 3.1).
 func shaper(p PodPort) *vswitchdb.QoS {
 	if p.IngressRate <= 0 {

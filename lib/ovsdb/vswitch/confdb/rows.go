@@ -58,9 +58,6 @@ func Get(ctx context.Context, c client.Client, row model.Model) (bool, error) {
 	return true, nil
 }
 
-// Userspace is the datapath type of bridges in user space.
-const Userspace = "netdev"
-
 // FindPort returns the port of a bridge and its interface, or nil. A port of the same name in another bridge is a
 // conflict.
 func FindPort(ctx context.Context, c client.Client, bridge, name string) (*vswitchdb.Port, *vswitchdb.Interface, error) {

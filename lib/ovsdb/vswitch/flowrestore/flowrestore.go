@@ -57,7 +57,7 @@ func Release(ctx context.Context, db *confdb.DB) (bool, error) {
 // kernelOnly reports whether all bridges have the kernel's datapath.
 func kernelOnly(bridges []*vswitchdb.Bridge) bool {
 	for _, b := range bridges {
-		if b.DatapathType == confdb.Userspace {
+		if b.DatapathType == names.UserspaceDatapath {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
@@ -48,7 +49,7 @@ func avoidZeroSNAT(ctx context.Context, c client.Client, pl *confdb.Plan) error 
 		return err
 	}
 	for _, d := range all {
-		if d.UUID != root.Datapaths[confdb.Userspace] || d.Capabilities[zeroSNAT] != "true" || slices.Compare(release(root), release33()) >= 0 {
+		if d.UUID != root.Datapaths[names.UserspaceDatapath] || d.Capabilities[zeroSNAT] != "true" || slices.Compare(release(root), release33()) >= 0 {
 			continue
 		}
 		setCapability(pl, d, zeroSNAT, "false")

@@ -20,7 +20,7 @@ const (
 	zonePrefix = "ct-zone-"
 )
 
-// ExpireSYNs has the confdb.Userspace datapath forget unanswered SYNs after a second in the DNAT zones of some logical
+// ExpireSYNs has the userspace datapath forget unanswered SYNs after a second in the DNAT zones of some logical
 // routers, and reports whether it changed something. Otherwise conntrack translates a repeated SYN before OVN's flows
 // (process_one in lib/conntrack.c of Open vSwitch), OVN does not apply SNAT to it, and the endpoint sees a connection
 // from two addresses. routers are names or UUIDs of Datapath_Bindings: ovn-controller names a zone by the UUID, from
@@ -60,7 +60,7 @@ func expireSYNs(ctx context.Context, c client.Client, pl *confdb.Plan, routers [
 	return d.changePolicies(ctx, c, pl)
 }
 
-// A datapath is the confdb.Userspace datapath with br-int and all rows of CT_Zone.
+// A datapath is the userspace datapath with br-int and all rows of CT_Zone.
 type datapath struct {
 	root   *vswitchdb.OpenvSwitch
 	row    *vswitchdb.Datapath
@@ -71,10 +71,10 @@ type datapath struct {
 // readDatapath returns nil without that datapath or br-int.
 func readDatapath(ctx context.Context, c client.Client) (*datapath, error) {
 	root, err := confdb.Root(ctx, c)
-	if err != nil || root.Datapaths[confdb.Userspace] == "" {
+	if err != nil || root.Datapaths[names.UserspaceDatapath] == "" {
 		return nil, err
 	}
-	d := datapath{root: root, row: &vswitchdb.Datapath{UUID: root.Datapaths[confdb.Userspace]}, bridge: &vswitchdb.Bridge{Name: names.IntegrationBridge}}
+	d := datapath{root: root, row: &vswitchdb.Datapath{UUID: root.Datapaths[names.UserspaceDatapath]}, bridge: &vswitchdb.Bridge{Name: names.IntegrationBridge}}
 	if ok, err := confdb.Get(ctx, c, d.row); !ok || err != nil {
 		return nil, err
 	}
