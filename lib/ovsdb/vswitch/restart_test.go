@@ -11,9 +11,10 @@ func TestSuspendedWait(t *testing.T) {
 	n := newNode(t)
 	c := n.connect().Controller()
 	const wait, suspended = "ovn-ofctrl-wait-before-clear", "ovn-k8s-wait-before-clear"
-	const suspend, resume, end = "suspend", "resume", "end"
+	const suspend, resume, end, forget = "suspend", "resume", "end", "forget"
 	do := map[string]func(context.Context) error{
 		suspend: func(ctx context.Context) error { _, err := c.SuspendWait(ctx); return err }, resume: c.ResumeWait, end: c.EndWait,
+		forget: func(ctx context.Context) error { _, err := c.ForgetWait(ctx); return err },
 	}
 	for _, step := range []struct{ name, wait, suspended, do, want string }{
 		{"no flows", "8000", "", suspend, `{ovn-k8s-wait-before-clear="8000", ovn-ofctrl-wait-before-clear="0"}`},
@@ -30,6 +31,13 @@ func TestSuspendedWait(t *testing.T) {
 		{"and no flows again", "3000", "8000", suspend, `{ovn-k8s-wait-before-clear="3000", ovn-ofctrl-wait-before-clear="0"}`},
 		{"and flows for some time", "3000", "8000", end, `{ovn-ofctrl-wait-before-clear="3000"}`},
 		{"not set", "", "", suspend, `{}`},
+		{"ours is forgotten", "8000", "", forget, `{}`},
+		{"ours is forgotten with flows again", "8000", "8000", forget, `{}`},
+		{"ours is forgotten without flows", "0", "8000", forget, `{}`},
+		{"the operator's stays", "3000", "", forget, `{ovn-ofctrl-wait-before-clear="3000"}`},
+		{"the operator's comes back", "0", "3000", forget, `{ovn-ofctrl-wait-before-clear="3000"}`},
+		{"the operator never waits", "0", "", forget, `{ovn-ofctrl-wait-before-clear="0"}`},
+		{"not set, forgotten", "", "", forget, `{}`},
 	} {
 		n.vsctl("clear", "Open_vSwitch", ".", "external_ids")
 		for k, v := range map[string]string{wait: step.wait, suspended: step.suspended} {

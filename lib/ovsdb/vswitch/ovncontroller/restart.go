@@ -35,7 +35,7 @@ func patient() map[string]string {
 // KeepFlows has ovn-controller keep the host's flows while it restarts, and its connections while a server is busy.
 // Values set by the operator stay. It reports whether it set a value.
 func (s Settings) KeepFlows(ctx context.Context) (bool, error) {
-	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+	n, err := s.changeIDs(ctx, func(ids map[string]string) (remove, insert map[string]string) {
 		insert = patient()
 		maps.DeleteFunc(insert, func(k, _ string) bool { return ids[k] != "" })
 		return nil, insert
@@ -47,72 +47,75 @@ func (s Settings) KeepFlows(ctx context.Context) (bool, error) {
 // 24.03.2 ovn-controller also waits after each restart of ovs-vswitchd, with no flows at all (run_S_WAIT_BEFORE_CLEAR in
 // controller/ofctrl.c). It reports whether it changed the time.
 func (s Settings) SuspendWait(ctx context.Context) (bool, error) {
-	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
-		now, before := ids[waitBeforeClear], ids[waitSuspended]
-		if now == "" || now == noWait {
-			return nil, nil // by us, or the operator never wants to wait
-		}
-		remove, insert = map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: noWait}
-		if before != now {
-			remove[waitSuspended], insert[waitSuspended] = before, now
-		}
-		return remove, insert
-	})
-	return n > 0, err
+	return s.changeWait(ctx, wait.suspended)
 }
 
 // ResumeWait gives ovn-controller back the time before SuspendWait. One set by the operator meanwhile stays. It leaves the
 // key names.SuspendedWait to EndWait.
 func (s Settings) ResumeWait(ctx context.Context) error {
-	_, err := s.changeWait(ctx, resume)
+	_, err := s.changeWait(ctx, wait.resumed)
 	return err
 }
 
 // EndWait is ResumeWait, and removes the key names.SuspendedWait.
 func (s Settings) EndWait(ctx context.Context) error {
-	_, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
-		before := ids[waitSuspended]
-		if before == "" {
-			return nil, nil
-		}
-		remove, insert = resume(ids)
-		if remove == nil {
-			remove = map[string]string{}
-		}
-		remove[waitSuspended] = before
-		return remove, insert
-	})
+	_, err := s.changeWait(ctx, wait.ended)
 	return err
-}
-
-// resume is the change of ResumeWait.
-func resume(ids map[string]string) (remove, insert map[string]string) {
-	now, before := ids[waitBeforeClear], ids[waitSuspended]
-	if before == "" || now != noWait {
-		return nil, nil
-	}
-	return map[string]string{waitBeforeClear: now}, map[string]string{waitBeforeClear: before}
 }
 
 // ForgetWait takes the time back that KeepFlows has set, and reports whether it was there. A time set by the operator stays,
 // unless it is the same.
 func (s Settings) ForgetWait(ctx context.Context) (bool, error) {
-	n, err := s.changeWait(ctx, func(ids map[string]string) (remove, insert map[string]string) {
-		remove = map[string]string{}
-		now, before := ids[waitBeforeClear], ids[names.SuspendedWait]
-		if before != "" {
-			remove[names.SuspendedWait] = before
+	return s.changeWait(ctx, wait.forgotten)
+}
+
+// A wait has the values of waitBeforeClear and waitSuspended.
+type wait struct{ set, former string }
+
+func (w wait) suspended() wait {
+	if w.set == "" || w.set == noWait {
+		return w // by us, or the operator never wants to wait
+	}
+	return wait{noWait, w.set}
+}
+
+func (w wait) resumed() wait {
+	if w.set == noWait && w.former != "" {
+		w.set = w.former
+	}
+	return w
+}
+
+func (w wait) ended() wait { return wait{w.resumed().set, ""} }
+
+func (w wait) forgotten() wait {
+	w = w.ended()
+	if w.set == waitBeforeClearMS {
+		w.set = ""
+	}
+	return w
+}
+
+// changeWait changes a wait, and reports whether the result differs.
+func (s Settings) changeWait(ctx context.Context, next func(wait) wait) (bool, error) {
+	n, err := s.changeIDs(ctx, func(ids map[string]string) (remove, insert map[string]string) {
+		remove, insert = map[string]string{}, map[string]string{}
+		now := next(wait{ids[waitBeforeClear], ids[waitSuspended]})
+		for key, value := range map[string]string{waitBeforeClear: now.set, waitSuspended: now.former} {
+			if before := ids[key]; before != value && before != "" {
+				remove[key] = before
+			}
+			if ids[key] != value && value != "" {
+				insert[key] = value
+			}
 		}
-		if now == waitBeforeClearMS || before == waitBeforeClearMS && now == noWait {
-			remove[waitBeforeClear] = now
-		}
-		return remove, nil
+		return remove, insert
 	})
 	return n > 0, err
 }
 
-// changeWait removes and inserts differing keys of Open_vSwitch's external_ids. It returns their number.
-func (s Settings) changeWait(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
+// changeIDs removes and inserts differing keys of Open_vSwitch's external_ids. It returns their number.
+func (s Settings) changeIDs(ctx context.Context, change func(ids map[string]string) (remove, insert map[string]string)) (int, error) {
 	n := 0
 	_, err := s.DB.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		root, err := confdb.Root(ctx, c)
