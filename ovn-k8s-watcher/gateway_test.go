@@ -78,7 +78,7 @@ func TestADeadGatewayIsLeftUntilItIsBack(t *testing.T) {
 	alive := c.Gateways["gw1"].Join[0].String()
 	p := w.start()
 	w.eventually("the dead gateway is left", func() bool { return w.waysOut() == alive })
-	w.eventually("a line says so", func() bool { return strings.Contains(p.log.String(), "is dead: nothing leads there") })
+	w.eventually("a line says so", func() bool { return strings.Contains(p.log.String(), "is dead: only pods of its own node send to it") })
 	if got := w.nbctl("--bare", "--columns=name", "find", "Logical_Router", "name=GR_gw2"); got == "" {
 		t.Error("the dead gateway's router is gone")
 	}

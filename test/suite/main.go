@@ -50,8 +50,7 @@ func tool() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// everything is all packages, the longest first: at the end, nothing would run beside them. Their tests run one after the
-// other, and wait for much, so three packages share two CPUs.
+// everything is all packages, the longest first: at the end, nothing would run beside them.
 var everything = []string{"./test/e2e", "./test/ovnkube", "./..."}
 
 // run runs the tests of the module in a directory: of packages, with names
@@ -65,7 +64,7 @@ func run(gotestsum, dir string, out io.Writer, pattern string, packages []string
 	file := filepath.Join(tmp, "events")
 	cmd := exec.Command(gotestsum, "--format=pkgname-and-test-fails", "--jsonfile="+file,
 		"--rerun-fails=1", "--rerun-fails-max-failures=4", "--rerun-fails-run-root-test",
-		"--packages="+strings.Join(packages, " "), "--", "-p=3", "-timeout=40m", "-run="+pattern)
+		"--packages="+strings.Join(packages, " "), "--", "-p=2", "-timeout=40m", "-run="+pattern)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	failed := cmd.Run()
 	events, err := os.Open(file)
