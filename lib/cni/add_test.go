@@ -154,7 +154,7 @@ func testAnnotationNever(t *testing.T, w *world) {
 			s.annotate(t, test.annotation)
 		}
 		res := s.call(t, run{command: "ADD"})
-		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, test.want) || !strings.Contains(res.Details, "default/"+s.pod+" after ") {
+		if res.Code != 11 || res.Msg != "failed to get pod annotation" || !strings.Contains(res.Details, test.want) || !regexp.MustCompile(`default/`+s.pod+` after (3\.\ds|4s): `).MatchString(res.Details) {
 			t.Errorf("%+v", res)
 		}
 	}

@@ -113,13 +113,13 @@ func (s *sessions) pause(some func(description string) bool) (resume func()) {
 	}
 }
 
-// goOn waits until all sessions are answered, and fails the test if one was ever disturbed. Then it prints what the masters
+// goOn waits until all sessions are answered, and fails the test if one was ever disturbed. It prints then what the masters
 // say about gateways: a session to the outside ends when it moves to another gateway.
 func (s *sessions) goOn(after string) {
 	s.Helper()
-	disturbed := false
+	before := s.Failed()
 	defer func() {
-		if disturbed {
+		if s.Failed() && !before {
 			lines, _ := s.Master().Script(s.ctx, "grep -hi gateway /var/log/openvswitch/*.log /var/log/ovn-kubernetes/*.log | tail -n 40")
 			s.Log(lines)
 		}
@@ -133,7 +133,6 @@ func (s *sessions) goOn(after string) {
 			return nil
 		})
 		if err := session.Undisturbed(now); err != nil {
-			disturbed = true
 			s.Errorf("after %s: %s: %v", after, what, err)
 		}
 	}

@@ -1,5 +1,6 @@
 // Package ovnwait keeps connections of pods during a restart of ovs-vswitchd: it has ovs-vswitchd keep the flows in the
-// kernel until br-int has its flows again, and has ovn-controller write these at once.
+// kernel until br-int has its flows again, and has ovn-controller write these at once. So it does after an ovn-controller that
+// deleted its tunnels.
 package ovnwait
 
 import (
@@ -36,7 +37,7 @@ const (
 	retryInterval = 250 * time.Millisecond
 )
 
-// A Guard follows restarts of ovs-vswitchd, see flowrestore.Hold and ovncontroller.Settings.SuspendWait.
+// A Guard follows restarts of ovs-vswitchd and ovn-controller, see flowrestore.Hold and ovncontroller.Settings.SuspendWait.
 type Guard struct {
 	sw     *vswitch.Switch
 	bridge ofctl.Bridge
@@ -60,24 +61,12 @@ func New(sw *vswitch.Switch, runDir string, log *logrus.Entry) *Guard {
 
 // Run follows restarts until ctx ends.
 func (g *Guard) Run(ctx context.Context) {
-	changed := make(chan struct{}, 1)
-	tell := func() {
-		select {
-		case changed <- struct{}{}:
-		default: // a signal is already waiting
-		}
-	}
+	changed, rows := make(chan struct{}, 1), make(chan struct{}, 1)
+	rows <- struct{}{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { g.bridge.FollowFirst(ctx, tell) })
-	rows := make(chan struct{}, 1)
-	rows <- struct{}{}
-	defer g.sw.OnChange(func() {
-		select {
-		case rows <- struct{}{}:
-		default:
-		}
-	})()
+	wg.Go(func() { g.bridge.FollowFirst(ctx, func() { signal(changed) }) })
+	defer g.sw.OnChange(func() { signal(rows) })()
 	// They also end what an earlier process has left.
 	g.end, g.release, g.again = time.NewTimer(endAfter), time.NewTimer(holdTime), time.NewTimer(0)
 	defer g.end.Stop()
@@ -105,6 +94,14 @@ func (g *Guard) Run(ctx context.Context) {
 		case <-g.end.C:
 			g.try(ctx, g.endWait, g.end)
 		}
+	}
+}
+
+// signal sends to a channel with room for one, unless a signal is already waiting.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
