@@ -1,6 +1,7 @@
 // Suite runs all tests, or those of the packages in its arguments with names that
-// match -run; it is the program of "make test". A failed test is run once more after
-// all others. If it passes then, a line at the end names it.
+// match -run; it is the program of "make test". The packages with the longest tests
+// come first. A failed test is run once more at the end of these, or of the others. If
+// it passes then, a line at the end names it.
 //
 // The exit status is 1 if a test fails twice, if more than four tests fail, if a
 // package cannot be built, or if something other than a test fails, such as a
@@ -25,15 +26,7 @@ import (
 func main() {
 	pattern := flag.String("run", "", "run only tests with names that match this regular expression")
 	flag.Parse()
-	packages := flag.Args()
-	if len(packages) == 0 {
-		packages = everything
-	}
-	gotestsum, err := tool()
-	if err == nil {
-		err = run(gotestsum, ".", os.Stdout, *pattern, packages)
-	}
-	if err != nil {
+	if err := runAll(*pattern, flag.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "suite: %v\n", err)
 		os.Exit(1)
 	}
@@ -50,12 +43,29 @@ func tool() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// everything is all packages, the longest first: at the end, nothing would run beside them.
-var everything = []string{"./test/e2e", "./test/ovnkube", "./..."}
+// longest are the packages with the longest tests, which start whole clusters.
+var longest = []string{"ovn-k8s/test/e2e", "ovn-k8s/test/ovnkube"}
 
-// run runs the tests of the module in a directory: of packages, with names
-// matching a regular expression.
-func run(gotestsum, dir string, out io.Writer, pattern string, packages []string) error {
+// runAll runs the tests of packages, by default of all: first of the longest, two at a time, and then of the others, three
+// at a time. Clusters start too slowly beside two others; other tests wait most of the time.
+func runAll(pattern string, packages []string) error {
+	gotestsum, err := tool()
+	if err != nil {
+		return err
+	}
+	if len(packages) > 0 {
+		return run(gotestsum, ".", os.Stdout, pattern, 2, packages)
+	}
+	out, err := exec.Command("go", "list", "./...").Output()
+	if err != nil {
+		return fmt.Errorf("listing all packages: %w", err)
+	}
+	others := slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return slices.Contains(longest, p) })
+	return errors.Join(run(gotestsum, ".", os.Stdout, pattern, 2, longest), run(gotestsum, ".", os.Stdout, pattern, 3, others))
+}
+
+// run runs the tests of the module in a directory: of packages, some at a time, with names matching a regular expression.
+func run(gotestsum, dir string, out io.Writer, pattern string, atATime int, packages []string) error {
 	tmp, err := os.MkdirTemp("", "suite")
 	if err != nil {
 		return err
@@ -64,7 +74,7 @@ func run(gotestsum, dir string, out io.Writer, pattern string, packages []string
 	file := filepath.Join(tmp, "events")
 	cmd := exec.Command(gotestsum, "--format=pkgname-and-test-fails", "--jsonfile="+file,
 		"--rerun-fails=1", "--rerun-fails-max-failures=4", "--rerun-fails-run-root-test",
-		"--packages="+strings.Join(packages, " "), "--", "-p=2", "-timeout=40m", "-run="+pattern)
+		"--packages="+strings.Join(packages, " "), "--", fmt.Sprintf("-p=%d", atATime), "-timeout=40m", "-run="+pattern)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	failed := cmd.Run()
 	events, err := os.Open(file)

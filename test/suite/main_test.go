@@ -47,7 +47,7 @@ func TestAFailureCountsWhenItRepeats(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			err := run(gotestsum, dir, &out, "", []string{"./..."})
+			err := run(gotestsum, dir, &out, "", 2, []string{"./..."})
 			if !strings.Contains(out.String(), tt.output) || (tt.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q; output, want %q:\n%s", err, tt.err, tt.output, &out)
 			}
