@@ -78,7 +78,15 @@ func prepareRoot(root string, binds []string) error {
 	if err := os.Chmod(root+"/tmp", 0o777|fs.ModeSticky); err != nil {
 		return err
 	}
-	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts"} {
+	return copyFiles(root)
+}
+
+// copied are this machine's files that the command needs: names of hosts, and trusted CAs, of which one may be a proxy's.
+var copied = []string{"/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"}
+
+// copyFiles copies these files, if there are any.
+func copyFiles(root string) error {
+	for _, file := range copied {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
