@@ -409,11 +409,11 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 			if !logged(last) {
 				e.log.Infof("%s: recovered", part)
 			}
-		case err != nil && !errors.Is(err, context.Canceled) && last != err.Error():
-			if !logged(err.Error()) {
+		case err != nil && !errors.Is(err, context.Canceled) && last != reconcile.Reason(err):
+			if !logged(reconcile.Reason(err)) {
 				e.log.Warnf("%s: %v", part, err)
 			}
-			e.lastErr[part] = err.Error()
+			e.lastErr[part] = reconcile.Reason(err)
 			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
 			if p := new(checks.Problem); errors.As(err, p) {
 				reason = p.Reason

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"ovn-k8s/lib/reconcile"
 )
 
 // optionalRetry is the delay before asking again for a missing or forbidden resource.
@@ -30,6 +32,7 @@ type informer struct {
 	subscribers []*subscriber
 	node        string             // the node of the objects listed; "" is all
 	listed      bool               // a list was sent in this round, or there is none to send
+	lists       int                // received
 	restart     context.CancelFunc // ends the round
 }
 
@@ -98,20 +101,22 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 	retry := newBackoff()
 	logged := ""
 	for ctx.Err() == nil {
-		start := time.Now()
+		start, lists := time.Now(), f.received()
 		err := r.ListAndWatchWithContext(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(start) > 10*time.Second {
 			retry.Reset()
-			logged = ""
-		}
-		if err != nil && err.Error() != logged { // once, not with each try
-			logged = err.Error()
-			f.log.Warnf("lost the API server, trying again: %v", err)
+			if f.received() > lists {
+				logged = ""
+			}
 		}
 		if err != nil {
+			if reason := reconcile.Reason(err); reason != logged { // once, not with each try
+				logged = reason
+				f.log.Warnf("lost the API server, trying again: %v", err)
+			}
 			f.lost(err)
 		}
 		wait := retry.NextBackOff()
@@ -123,6 +128,13 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// received counts the lists received.
+func (f *informer) received() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists
 }
 
 // lost tells the subscribers why there are no objects at present.
@@ -205,6 +217,7 @@ func (f *informer) Replace(all []any, _ string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.listed = true
+	f.lists++
 	for _, s := range f.subscribers {
 		s.replace(f.kind, unpacked(all))
 	}

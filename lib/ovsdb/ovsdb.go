@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/ovsdb/jsonrpc"
+	"ovn-k8s/lib/reconcile"
 )
 
 const (
@@ -273,10 +274,10 @@ func (db *DB) reconnect(ctx context.Context) error {
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 	warned := ""
 	err := backoff.RetryNotify(func() error { return db.connect(ctx) }, backoff.WithContext(b, ctx), func(err error, _ time.Duration) {
-		if err.Error() != warned {
+		if reason := reconcile.Reason(err); reason != warned {
+			warned = reason
 			db.log.Warn(err)
 		}
-		warned = err.Error()
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/reconcile"
 )
 
 // A Role is a part of a process that serves with the settings of the process, such as the watcher.
@@ -186,7 +187,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 		case err == nil || ctx.Err() != nil || r.ends(err, served.Load()):
 			return err
 		}
-		if last.Swap(err.Error()) != err.Error() {
+		if reason := reconcile.Reason(err); last.Swap(reason) != reason {
 			what := "waiting: "
 			if served.Load() {
 				what = "trying again: "

@@ -15,6 +15,7 @@ import (
 
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
+	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/settings"
 )
 
@@ -140,9 +141,9 @@ func (r *Reporter) patiently(ctx context.Context, what string, work func(context
 	}
 	return backoff.RetryNotify(try, backoff.WithContext(backoff.NewConstantBackOff(waitInterval), ctx),
 		func(err error, _ time.Duration) {
-			if err.Error() != last {
-				last = err.Error()
-				status("waiting, " + what + ": " + last)
+			if reason := reconcile.Reason(err); reason != last {
+				last = reason
+				status("waiting, " + what + ": " + err.Error())
 			}
 			daemon.Ready()
 		})

@@ -232,7 +232,7 @@ func (e *engine) synced([]string, map[string]error) {
 	}
 	now := "serving"
 	if err != nil {
-		now = err.Error()
+		now = reconcile.Reason(err)
 	}
 	if now == before {
 		return

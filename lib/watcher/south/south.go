@@ -17,6 +17,7 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ovsdb/sbdb"
 	"ovn-k8s/lib/ovsdb/southbound"
+	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/health"
 )
 
@@ -59,8 +60,8 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		}
 		f.Send(f.Asked)
-		if err.Error() != last && ctx.Err() == nil {
-			last = err.Error()
+		if reason := reconcile.Reason(err); reason != last && ctx.Err() == nil {
+			last = reason
 			f.Log.Warnf("going on without the Southbound database, to which gateways that are stopped are known: %v", err)
 		}
 		select {
