@@ -1,10 +1,11 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"iter"
+	"net/http"
+	"reflect"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -63,18 +64,35 @@ type Sharing func(*rest.Config) *Informers
 func Share() Sharing {
 	var mu sync.Mutex
 	var last *Informers
+	var of access
 	return func(config *rest.Config) *Informers {
 		mu.Lock()
 		defer mu.Unlock()
-		if last == nil || !sameServer(last.config, config) {
-			last = NewInformers(config)
+		if now := accessOf(config); last == nil || !reflect.DeepEqual(of, now) {
+			last, of = NewInformers(config), now
 		}
 		return last
 	}
 }
 
-func sameServer(a, b *rest.Config) bool {
-	return a.Host == b.Host && bytes.Equal(a.CAData, b.CAData) && a.BearerTokenFile == b.BearerTokenFile && (a.WrapTransport == nil) == (b.WrapTransport == nil)
+// An access is an API server, with the way to it and the credentials.
+type access struct {
+	host, proxy, user, password, token, tokenFile string
+	tls                                           rest.TLSClientConfig
+	as                                            rest.ImpersonationConfig
+	wrapped                                       bool // with a token in memory
+}
+
+// accessOf reads the files of certificates: their contents count.
+func accessOf(c *rest.Config) access {
+	read := rest.CopyConfig(c)
+	_ = rest.LoadTLSFiles(read) // without a file, the first request fails
+	a := access{c.Host, "", c.Username, c.Password, c.BearerToken, c.BearerTokenFile, read.TLSClientConfig, c.Impersonate, c.WrapTransport != nil}
+	if r, err := http.NewRequest(http.MethodGet, c.Host, nil); err == nil && c.Proxy != nil {
+		proxy, _ := c.Proxy(r) // without one, the first request fails
+		a.proxy = fmt.Sprint(proxy)
+	}
+	return a
 }
 
 // add prepares to follow some kinds.
