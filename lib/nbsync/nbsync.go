@@ -26,8 +26,8 @@ import (
 
 // A DB is a connection to the Northbound database with Columns in its cache.
 type DB interface {
-	// Client is the current connection.
-	Client() client.Client
+	// Cache is the copy of the database, nil without a connection.
+	Cache() *cache.TableCache
 	// Transact commits all operations, or none and returns an error. The error wraps an ovsdb.OperationError if the
 	// database refused them.
 	Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error)
@@ -71,11 +71,10 @@ func (s *Sync) Plan(want map[nb.Unit][]nb.Row) (*Plan, error) {
 }
 
 func (s *Sync) cache() (*cache.TableCache, error) {
-	c := s.DB.Client()
-	if c == nil || c.Cache() == nil {
-		return nil, client.ErrNotConnected
+	if c := s.DB.Cache(); c != nil {
+		return c, nil
 	}
-	return c.Cache(), nil
+	return nil, client.ErrNotConnected
 }
 
 // Shrunk reports whether most rows were deleted since the last call. Then most of the memory of the connection's

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/sirupsen/logrus"
@@ -35,6 +36,9 @@ const (
 	// A server too busy to accept is tried again sooner.
 	busyRetry = 5 * time.Millisecond
 	lastRetry = 5 * time.Second
+	// steady is the age of a connection after whose loss reconnecting starts at once. Each connection reads all tables,
+	// so a server that ends connections soon, such as one with too many clients, gets more and more time.
+	steady = 10 * time.Second
 	// electionTimeout bounds the wait of Open for a cluster's election. An election usually takes one or two
 	// seconds.
 	electionTimeout = 10 * time.Second
@@ -101,9 +105,10 @@ type DB struct {
 	transactions atomic.Uint64
 	latestTerm   atomic.Uint64 // see noteTerm
 
-	calls sync.RWMutex // held for reading by calls of the server, for writing by Renew, so that it cuts off no call
-	mu    sync.Mutex
-	conn  *conn // the latest; it may be gone
+	calls  sync.RWMutex // held for reading by calls of the server, for writing by Renew, so that it cuts off no call
+	mu     sync.Mutex   // guards the fields below
+	conn   *conn        // the latest; it may be gone
+	closed bool         // it stays so
 }
 
 // A conn is one connection with a client of its own: libovsdb cannot abandon a call hanging in a dead socket, and
@@ -162,16 +167,52 @@ func (db *DB) open(ctx context.Context) error {
 func (db *DB) Close() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	db.closed = true
 	if db.conn != nil {
-		db.conn.drop(errors.New("closed"))
+		db.conn.drop(errClosed)
 	}
 }
 
+// The reasons for the end of a connection.
+var (
+	errClosed  = errors.New("closed")
+	errRenewed = errors.New("renewed")
+)
+
+// install replaces a connection by another, which is dropped if the former one was replaced meanwhile, or the DB closed.
+// The error is errClosed.
+func (db *DB) install(c, former *conn) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed {
+		c.drop(errClosed)
+		return errClosed
+	}
+	if db.conn != former {
+		c.drop(errRenewed)
+		return nil
+	}
+	db.conn = c
+	if former != nil {
+		former.drop(errRenewed)
+	}
+	return nil
+}
+
 // Client returns the client of the present connection, or nil. Its cache is complete. After the connection is lost,
-// List and Get of the client answer from the last state, and its method Cache returns nil.
+// List and Get of the client answer from the last state. For its cache, call DB.Cache.
 func (db *DB) Client() client.Client {
 	if c := db.current(); c != nil {
 		return c.client
+	}
+	return nil
+}
+
+// Cache returns the complete copy of the followed tables, or nil without a connection. Keep it while you read: at the loss of
+// the connection the next call returns nil.
+func (db *DB) Cache() *cache.TableCache {
+	if c := db.current(); c != nil {
+		return c.client.Cache()
 	}
 	return nil
 }
@@ -202,7 +243,10 @@ func (db *DB) current() *conn {
 // called from one goroutine, one at a time.
 func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 	defer db.Close()
+	pauses := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 	for {
+		up := time.Now()
 		if c := db.current(); c != nil {
 			if onUp != nil {
 				onUp()
@@ -220,6 +264,11 @@ func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 		if onDown != nil {
 			onDown(err)
 		}
+		if time.Since(up) > steady {
+			pauses.Reset()
+		} else if err := pause(ctx, pauses.NextBackOff()); err != nil {
+			return err
+		}
 		if err := db.reconnect(ctx); err != nil {
 			return err
 		}
@@ -227,8 +276,15 @@ func (db *DB) Run(ctx context.Context, onUp func(), onDown func(error)) error {
 	}
 }
 
-// errRenewed ends a connection replaced by another.
-var errRenewed = errors.New("renewed")
+// pause waits. The error is the cause of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
 
 // Renew replaces the connection by another to the same server. libovsdb's caches never release memory of deleted
 // rows; the new cache holds the present rows only. No call is cut off, and Run calls onUp. Without a connection it
@@ -250,14 +306,7 @@ func (db *DB) Renew(ctx context.Context) error {
 		c.drop(err)
 		return err
 	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.conn != old { // lost in between, and replaced
-		c.drop(errRenewed)
-		return nil
-	}
-	db.conn = c
-	old.drop(errRenewed)
+	_ = db.install(c, old) // a closed DB needs none
 	return nil
 }
 
@@ -273,7 +322,12 @@ func (db *DB) reconnect(ctx context.Context) error {
 	b := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstRetry), backoff.WithMaxInterval(lastRetry), backoff.WithMaxElapsedTime(0))
 	warned := ""
-	err := backoff.RetryNotify(func() error { return db.connect(ctx) }, backoff.WithContext(b, ctx), func(err error, _ time.Duration) {
+	err := backoff.RetryNotify(func() error {
+		if err := db.connect(ctx); !errors.Is(err, errClosed) {
+			return err
+		}
+		return backoff.Permanent(errClosed)
+	}, backoff.WithContext(b, ctx), func(err error, _ time.Duration) {
 		if reason := reconcile.Reason(err); reason != warned {
 			warned = reason
 			db.log.Warn(err)
@@ -287,14 +341,14 @@ func (db *DB) reconnect(ctx context.Context) error {
 
 // connect tries each remote once.
 func (db *DB) connect(ctx context.Context) error {
+	db.mu.Lock()
+	former := db.conn
+	db.mu.Unlock()
 	var errs []error
 	for _, remote := range db.options.Remotes {
 		c, err := db.dial(ctx, remote)
 		if err == nil {
-			db.mu.Lock()
-			db.conn = c
-			db.mu.Unlock()
-			return nil
+			return db.install(c, former)
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", remote, err))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
@@ -254,6 +255,49 @@ func TestRenew(t *testing.T) {
 	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
+// A DB that is closed during Renew stays closed, and the new connection ends.
+func TestACloseDuringRenew(t *testing.T) {
+	s := newServer(t, nbSchema)
+	before := runtime.NumGoroutine()
+	db := open(t, s.remote())
+	s.signal(syscall.SIGSTOP)
+	connected := runtime.NumGoroutine()
+	renewed := make(chan error)
+	go func() { renewed <- db.Renew(t.Context()) }()
+	s.await(func() bool { return runtime.NumGoroutine() > connected+1 }) // it connects
+	db.Close()
+	s.signal(syscall.SIGCONT)
+	if err := <-renewed; err != nil || db.Cache() != nil {
+		t.Errorf("error %v, connected %t", err, db.Cache() != nil)
+	}
+	s.await(func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// A server that accepts connections and ends them at once is asked less and less often.
+func TestBrokenConnectionsAreTriedLessOften(t *testing.T) {
+	s := newServer(t, nbSchema)
+	db := open(t, s.remote())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var pauses []time.Duration
+	var lost time.Time
+	err := db.Run(ctx, func() {
+		if !lost.IsZero() {
+			pauses = append(pauses, time.Since(lost))
+		}
+		if len(pauses) == 5 {
+			cancel()
+			return
+		}
+		if err := exec.Command("ovs-appctl", "--target="+s.dir+"/ctl", "ovsdb-server/reconnect").Start(); err != nil {
+			t.Error(err)
+		}
+	}, func(error) { lost = time.Now() })
+	if !errors.Is(err, context.Canceled) || pauses[4] < 2*pauses[0] {
+		t.Errorf("error %v, tried again after %v", err, pauses)
+	}
+}
+
 // Lost connections leave nothing behind: neither goroutines nor their caches.
 func TestLostConnections(t *testing.T) {
 	s := newServer(t, nbSchema)
@@ -261,8 +305,8 @@ func TestLostConnections(t *testing.T) {
 	up, down := keep(t, db)
 	<-up
 	before := runtime.NumGoroutine()
-	for range 20 {
-		db.Close()
+	for range 6 {
+		run(t, "ovs-appctl", "--target="+s.dir+"/ctl", "ovsdb-server/reconnect")
 		<-down
 		<-up
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
-	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
@@ -24,22 +23,13 @@ type Query struct {
 // Rows are rows of a database at one moment. As a database of package nbsync they hold only the rows read; Transact
 // changes the database, but not them.
 type Rows struct {
-	db     *DB
-	client rowsClient
-	rows   map[string]map[string]ovsdb.Row // by table and UUID
-}
-
-// rowsClient is a client with the cache of Rows.
-type rowsClient struct {
-	client.Client
+	db    *DB
 	cache *cache.TableCache
+	rows  map[string]map[string]ovsdb.Row // by table and UUID
 }
 
 // Cache returns the rows.
-func (c rowsClient) Cache() *cache.TableCache { return c.cache }
-
-// Client returns a client with the rows in its cache.
-func (r *Rows) Client() client.Client { return r.client }
+func (r *Rows) Cache() *cache.TableCache { return r.cache }
 
 // Transact is DB.Transact.
 func (r *Rows) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
@@ -48,15 +38,15 @@ func (r *Rows) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 
 // Select reads rows in one transaction. Unlike followed tables, they cost the server nothing afterwards.
 func (db *DB) Select(ctx context.Context, queries ...Query) (*Rows, error) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := db.Cache()
+	if rows == nil {
 		return nil, fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
 	}
-	all, err := cache.NewTableCache(c.Cache().DatabaseModel(), nil, nil)
+	all, err := cache.NewTableCache(rows.DatabaseModel(), nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", db.options.Name, err)
 	}
-	r := &Rows{db: db, client: rowsClient{c, all}, rows: map[string]map[string]ovsdb.Row{}}
+	r := &Rows{db: db, cache: all, rows: map[string]map[string]ovsdb.Row{}}
 	return r, r.Add(ctx, queries...)
 }
 
@@ -77,7 +67,7 @@ func (r *Rows) Add(ctx context.Context, queries ...Query) error {
 				updates[uuid.GoUUID] = r.merge(q, uuid.GoUUID, row)
 			}
 		}
-		if err := r.client.cache.Populate(ovsdb.TableUpdates{q.Table: updates}); err != nil {
+		if err := r.cache.Populate(ovsdb.TableUpdates{q.Table: updates}); err != nil {
 			return fmt.Errorf("reading rows of %s: %w", q.Table, err)
 		}
 	}

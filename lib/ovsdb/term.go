@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"ovn-k8s/lib/names"
@@ -64,11 +64,11 @@ var ErrDeposed = errors.New("another watcher leads")
 
 // global returns the row of NB_Global, or nil before ovn-northd made it.
 func (db *DB) global() (*nbdb.NBGlobal, error) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := db.Cache()
+	if rows == nil {
 		return nil, fmt.Errorf("%s: %w", db.options.Name, ErrNotConnected)
 	}
-	for _, m := range c.Cache().Table(nbdb.NBGlobalTable).RowsShallow() {
+	for _, m := range rows.Table(nbdb.NBGlobalTable).RowsShallow() {
 		return m.(*nbdb.NBGlobal), nil
 	}
 	return nil, nil
@@ -131,8 +131,8 @@ type Term struct {
 // Leader returns the leader of the term.
 func (t *Term) Leader() Leader { return t.leader }
 
-// Client returns the client of the database.
-func (t *Term) Client() client.Client { return t.db.Client() }
+// Cache is DB.Cache.
+func (t *Term) Cache() *cache.TableCache { return t.db.Cache() }
 
 // replace writes the token in place of old's, or fails if the database has another token. An insert of a present
 // key into a map does nothing (RFC 7047 section 5.1), and then the assertion fails.

@@ -32,17 +32,17 @@ func (s *Store) readNode(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	w, err := newState(rows.Client().Cache())
+	w, err := newState(rows.Cache())
 	if err != nil || !w.Recorded() || w.Router.Name != names.ClusterRouter {
 		return state{}, errors.Join(err, errReadAll)
 	}
 	if err := rows.Add(ctx, recordQueries(w)...); err != nil {
 		return state{}, err
 	}
-	if err := rows.Add(ctx, memberQueries(rows.Client().Cache(), w.Router.UUID, s.only)...); err != nil {
+	if err := rows.Add(ctx, memberQueries(rows.Cache(), w.Router.UUID, s.only)...); err != nil {
 		return state{}, err
 	}
-	w, err = newState(rows.Client().Cache())
+	w, err = newState(rows.Cache())
 	w.few = rows
 	return w, err
 }

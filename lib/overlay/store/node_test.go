@@ -187,19 +187,19 @@ func TestAJoinReadsFewRows(t *testing.T) {
 		}
 	}
 	j := join(t, c, "n3", "10.1.3.0/24")
-	for _, r := range list[nbdb.LogicalRouter](j.w.few.Client().Cache(), nbdb.LogicalRouterTable) {
+	for _, r := range list[nbdb.LogicalRouter](j.w.few.Cache(), nbdb.LogicalRouterTable) {
 		if len(r.Ports) != 1 {
 			t.Errorf("%d ports of the router, want 1", len(r.Ports))
 		}
 	}
-	for _, g := range list[nbdb.PortGroup](j.w.few.Client().Cache(), nbdb.PortGroupTable) {
+	for _, g := range list[nbdb.PortGroup](j.w.few.Cache(), nbdb.PortGroupTable) {
 		if len(g.Ports) != 1 {
 			t.Errorf("%d ports of the group, want 1", len(g.Ports))
 		}
 	}
 	read := map[string]int{}
 	for _, table := range ovsdb.NBTables() {
-		if n := j.w.few.Client().Cache().Table(table).Len(); n > 0 {
+		if n := j.w.few.Cache().Table(table).Len(); n > 0 {
 			read[table] = n
 		}
 	}

@@ -134,11 +134,11 @@ func (s *Store) readState(ctx context.Context) (state, error) {
 	if s.only != "" {
 		return s.readNode(ctx)
 	}
-	c := s.db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := s.db.Cache()
+	if rows == nil {
 		return state{}, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
 	}
-	return newState(c.Cache())
+	return newState(rows)
 }
 
 // newState is Read.

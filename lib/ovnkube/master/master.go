@@ -78,11 +78,11 @@ func (m companion) Check(l watcher.Links, saved *topology.Cluster) error {
 
 // read finds the topology in the copy of the database.
 func read(db *ovsdb.DB) (membership.State, error) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := db.Cache()
+	if rows == nil {
 		return membership.State{}, fmt.Errorf("reading the Northbound database: %w", ovsdb.ErrNotConnected)
 	}
-	return store.Read(c.Cache())
+	return store.Read(rows)
 }
 
 // readOrCopy finds the topology in the copy of the database, or in the ConfigMap with its copy if the database has none.

@@ -174,11 +174,11 @@ func (n *numberer) reconnected() []nb.Unit {
 
 // findRouter returns the cluster router, nil if there is none.
 func (n *numberer) findRouter() (*nbdb.LogicalRouter, error) {
-	c := n.links.DB.Client()
-	if c == nil || c.Cache() == nil {
+	rows := n.links.DB.Cache()
+	if rows == nil {
 		return nil, ovsdb.ErrNotConnected
 	}
-	for _, r := range records.ClusterRouters(c.Cache()) {
+	for _, r := range records.ClusterRouters(rows) {
 		return r, nil
 	}
 	return nil, nil

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -57,7 +58,10 @@ func followAnswers(ctx context.Context, db *ovsdb.DB, of RouterPort, key int, ch
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	other := make(chan int, 1)
+	var telling sync.Mutex // so that an older state never comes last: Run and events call tell
 	tell := func() {
+		telling.Lock()
+		defer telling.Unlock()
 		a, ok := answers(db, of)
 		switch {
 		case ok && a.key != key:
@@ -116,16 +120,16 @@ func (p RouterPort) tables(key int) []ovsdb.Table {
 
 // answers reads a router's Answers from the cache. ok is false without a connection.
 func answers(db *ovsdb.DB, of RouterPort) (a Answers, ok bool) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := db.Cache()
+	if rows == nil {
 		return a, false
 	}
-	for _, m := range c.Cache().Table(sbdb.DatapathBindingTable).RowsShallow() {
+	for _, m := range rows.Table(sbdb.DatapathBindingTable).RowsShallow() {
 		if row := m.(*sbdb.DatapathBinding); row.ExternalIDs["name"] == of.Router {
 			a.key, a.Datapath = row.TunnelKey, row.UUID
 		}
 	}
-	for _, m := range c.Cache().Table(sbdb.PortBindingTable).RowsShallow() {
+	for _, m := range rows.Table(sbdb.PortBindingTable).RowsShallow() {
 		row := m.(*sbdb.PortBinding)
 		if row.LogicalPort == of.Port && len(row.MAC) > 0 {
 			words := strings.Fields(row.MAC[0])
@@ -140,7 +144,7 @@ func answers(db *ovsdb.DB, of RouterPort) (a Answers, ok bool) {
 			a.VLAN = *row.Tag
 		}
 	}
-	for _, m := range c.Cache().Table(sbdb.AddressSetTable).RowsShallow() {
+	for _, m := range rows.Table(sbdb.AddressSetTable).RowsShallow() {
 		row := m.(*sbdb.AddressSet)
 		if !slices.Contains(answerSets(a.key), row.Name) {
 			continue

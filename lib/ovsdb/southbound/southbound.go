@@ -60,12 +60,12 @@ func open(ctx context.Context, c config.Config, models map[string]model.Model, l
 // Chassis are the system-ids of the hosts registered in the database. ok is false without a
 // connection.
 func (db *DB) Chassis() (ids map[string]bool, ok bool) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	all := db.Cache()
+	if all == nil {
 		return nil, false
 	}
 	ids = map[string]bool{}
-	for _, m := range c.Cache().Table(sbdb.ChassisTable).RowsShallow() {
+	for _, m := range all.Table(sbdb.ChassisTable).RowsShallow() {
 		ids[m.(*sbdb.Chassis).Name] = true
 	}
 	return ids, true
@@ -74,12 +74,12 @@ func (db *DB) Chassis() (ids map[string]bool, ok bool) {
 // CMSOptions are the ovn-cms-options of registered hosts, by system-id and option name: see ovn-controller(8). ok
 // is false without a connection.
 func (db *DB) CMSOptions() (options map[string]map[string]string, ok bool) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	all := db.Cache()
+	if all == nil {
 		return nil, false
 	}
 	options = map[string]map[string]string{}
-	for _, m := range c.Cache().Table(sbdb.ChassisTable).RowsShallow() {
+	for _, m := range all.Table(sbdb.ChassisTable).RowsShallow() {
 		row := m.(*sbdb.Chassis)
 		options[row.Name] = map[string]string{}
 		for word := range strings.SplitSeq(row.OtherConfig["ovn-cms-options"], ",") {
@@ -144,11 +144,11 @@ func logicalPorts(rows []libovsdb.Row) map[string]bool {
 // Userspace reports whether a registered chassis has the userspace datapath. ok is false without a connection or a
 // chassis.
 func (db *DB) Userspace() (userspace, ok bool) {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	all := db.Cache()
+	if all == nil {
 		return false, false
 	}
-	rows := c.Cache().Table(sbdb.ChassisTable).RowsShallow()
+	rows := all.Table(sbdb.ChassisTable).RowsShallow()
 	for _, m := range rows {
 		if m.(*sbdb.Chassis).OtherConfig["datapath-type"] == "netdev" {
 			userspace = true
@@ -160,12 +160,12 @@ func (db *DB) Userspace() (userspace, ok bool) {
 // Tunnels are the tunnel addresses of the hosts of Chassis, sorted, by system-id. They are nil without a
 // connection.
 func (db *DB) Tunnels() map[string][]netip.Addr {
-	c := db.Client()
-	if c == nil || c.Cache() == nil {
+	all := db.Cache()
+	if all == nil {
 		return nil
 	}
 	tunnels := map[string][]netip.Addr{}
-	for _, m := range c.Cache().Table(sbdb.EncapTable).RowsShallow() {
+	for _, m := range all.Table(sbdb.EncapTable).RowsShallow() {
 		e := m.(*sbdb.Encap)
 		if a, err := netip.ParseAddr(e.IP); err == nil && !slices.Contains(tunnels[e.ChassisName], a) {
 			tunnels[e.ChassisName] = append(tunnels[e.ChassisName], a)

@@ -30,12 +30,7 @@ type Records struct {
 func New(db *ovsdb.DB) *Records { return &Records{db: db} }
 
 // rows is the copy of the database, nil if there is none.
-func (r *Records) rows() *cache.TableCache {
-	if c := r.db.Client(); c != nil {
-		return c.Cache()
-	}
-	return nil
-}
+func (r *Records) rows() *cache.TableCache { return r.db.Cache() }
 
 // Topology reads the topology from the cluster router. It reports false if there is no such router.
 func (r *Records) Topology() (c topology.Cluster, found bool, err error) {

@@ -147,11 +147,11 @@ var tunnelTypes = []string{"geneve", "stt", "vxlan"}
 
 // Tunnels returns the number of tunnels in the copy, of any program. ok is false without a connection.
 func (d *DB) Tunnels() (n int, ok bool) {
-	c := d.db.Client()
-	if c == nil || c.Cache() == nil {
+	rows := d.db.Cache()
+	if rows == nil {
 		return 0, false
 	}
-	for _, row := range c.Cache().Table(vswitchdb.InterfaceTable).RowsShallow() {
+	for _, row := range rows.Table(vswitchdb.InterfaceTable).RowsShallow() {
 		if slices.Contains(tunnelTypes, row.(*vswitchdb.Interface).Type) {
 			n++
 		}
@@ -191,8 +191,8 @@ func (d *DB) connected() {
 func (d *DB) useRoot() {
 	d.using.Lock()
 	defer d.using.Unlock()
-	if c := d.db.Client(); c != nil && c.Cache() != nil {
-		for _, row := range c.Cache().Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
+	if rows := d.db.Cache(); rows != nil {
+		for _, row := range rows.Table(vswitchdb.OpenvSwitchTable).RowsShallow() {
 			d.use(row.(*vswitchdb.OpenvSwitch))
 		}
 	}
