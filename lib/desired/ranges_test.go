@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 )
@@ -69,6 +71,25 @@ func TestANodeInAConfiguredSubnetTouchesServiceCIDRs(t *testing.T) {
 	}
 	if name := badServiceCIDR(w); name != "" {
 		t.Errorf("bad is %s", name)
+	}
+}
+
+// A node switches a ServiceCIDR off by the address of its tunnels only, not by a report.
+func TestAReportSwitchesNoServiceCIDROff(t *testing.T) {
+	w := manyNodes(t, 1)
+	chassis := w.Facts().Cluster.Chassis["node-0"]
+	inside := netip.MustParseAddr("172.16.0.9")
+	w.Put(facts.Tunnels{chassis: {netip.MustParseAddr("192.0.2.10")}})
+	w.Put(serviceCIDR("kubernetes", "172.16.0.0/16"))
+	node := largeNode(0, 0)
+	node.Status.Addresses[0].Address = inside.String()
+	w.Put(node)
+	if name := badServiceCIDR(w); name != "" || len(w.Facts().Ranges) != 1 {
+		t.Errorf("after a report: bad is %q, ranges %v", name, w.Facts().Ranges)
+	}
+	w.Put(facts.Tunnels{chassis: {inside}})
+	if name := badServiceCIDR(w); name != "kubernetes" || len(w.Facts().Ranges) != 0 {
+		t.Errorf("with a tunnel: bad is %q, ranges %v", name, w.Facts().Ranges)
 	}
 }
 

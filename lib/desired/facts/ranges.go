@@ -20,13 +20,14 @@ func (f *Facts) ranges() servicecidr.Ranges {
 	return servicecidr.Join(all...)
 }
 
-// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or has an address of a node.
+// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or has an address of a node. A node's
+// report of an address is no proof: no single node may switch a ServiceCIDR off.
 func (f *Facts) isOwn(p netip.Prefix) bool {
 	if slices.ContainsFunc(f.Cluster.Subnets, p.Overlaps) || slices.ContainsFunc(f.Cluster.Join, p.Overlaps) {
 		return true
 	}
-	for _, own := range f.Addresses {
-		if slices.ContainsFunc(own, p.Contains) {
+	for sw, own := range f.Addresses {
+		if slices.ContainsFunc(own, func(a netip.Addr) bool { return p.Contains(a) && f.hasTunnel(sw, a) }) {
 			return true
 		}
 	}

@@ -51,6 +51,9 @@ func (x *Index) reserve(f *Facts) Change {
 	}
 	c := x.decideAddresses(f, slices.Sorted(maps.Keys(affected)))
 	c.Reservations = true
+	if now := f.ranges(); !slices.Equal(f.Ranges, now) {
+		f.Ranges, c.Surroundings = now, true
+	}
 	return c
 }
 
@@ -121,6 +124,11 @@ func (f *Facts) refused(h host, a netip.Addr) string {
 // protected from kubelets by the admission plugin NodeRestriction, or its tunnel address. Without a Southbound
 // database every node counts as proven.
 func (f *Facts) proven(h host, a netip.Addr) bool {
+	return h.control || f.hasTunnel(names.NodeSwitch(h.name), a)
+}
+
+// hasTunnel reports whether an address is the tunnel address of a node's host. Without a Southbound database all are.
+func (f *Facts) hasTunnel(sw string, a netip.Addr) bool {
 	tunnels := f.reserved.tunnels
-	return h.control || tunnels == nil || slices.Contains(tunnels[f.Cluster.Chassis[names.NodeSwitch(h.name)]], a)
+	return tunnels == nil || slices.Contains(tunnels[f.Cluster.Chassis[sw]], a)
 }
