@@ -74,4 +74,6 @@ func TestOwnTLS(t *testing.T) {
 	}
 	own(&ovncontroller.TLS{PrivateKey: "/k2", Certificate: "/c2", CA: "/ca2"}, false, "/k2 /c2 /ca2 false")
 	own(nil, false, "/k2 /c2 /ca2 false")
+	n.vsctl("--", "--bootstrap", "set-ssl", "/k2", "/c2", "/ca2")
+	own(&ovncontroller.TLS{PrivateKey: "/k2", Certificate: "/c2", CA: "/ca2"}, false, "/k2 /c2 /ca2 true")
 }

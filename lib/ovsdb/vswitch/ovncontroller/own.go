@@ -121,7 +121,7 @@ func planTLS(ctx context.Context, c client.Client, files *TLS) (pl confdb.Plan, 
 	}
 	ours := is != nil && is.ExternalIDs[names.Owner] == names.Ovnkube
 	switch {
-	case files == nil && !ours, is != nil && files != nil && *files == TLS{is.PrivateKey, is.Certificate, is.CaCert, is.BootstrapCaCert}:
+	case files == nil && !ours, is != nil && files != nil && files.are(is, ours):
 	case files == nil:
 		pl.Say("remove the SSL files of Open_vSwitch: %s, %s and %s", is.PrivateKey, is.Certificate, is.CaCert)
 		pl.Ops = append(pl.Ops, setSSL(root, libovsdb.OvsSet{GoSet: []any{}}))
@@ -132,6 +132,11 @@ func planTLS(ctx context.Context, c client.Client, files *TLS) (pl confdb.Plan, 
 		pl.Ops = append(pl.Ops, files.write(root, is)...)
 	}
 	return pl, nil
+}
+
+// are reports whether a row has these files. Whether an operator's row bootstraps the CA does not matter.
+func (f TLS) are(row *vswitchdb.SSL, ours bool) bool {
+	return f.PrivateKey == row.PrivateKey && f.Certificate == row.Certificate && f.CA == row.CaCert && (!ours || f.Bootstrap == row.BootstrapCaCert)
 }
 
 // write writes the files into a row, a new one if there is none.
