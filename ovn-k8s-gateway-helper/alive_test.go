@@ -100,6 +100,34 @@ func TestASharedBridgeIsDeclaredDown(t *testing.T) {
 	}
 }
 
+// A shared bridge is declared down, too, if the helper cannot start: its NIC is missing after a boot, or its configuration is
+// wrong. While flows of a helper before serve the bridge, it is not.
+func TestABridgeWithoutAHelperIsDeclaredDown(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.script(`ovs-vsctl --timeout=60 add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1
+		ovs-vsctl --timeout=60 del-port breth0 eth0`)
+	p := w.launch(shared...)
+	w.awaitDown("a NIC that is missing", "bridge")
+	w.script("ovs-vsctl --timeout=60 add-port breth0 eth0")
+	w.awaitDown("the NIC is there", "")
+	w.eventually("flows", w.right)
+	p.Stop()
+	w.write("/etc/damaged.crt", "")
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:k8s-ca-certificate=/etc/damaged.crt")
+	if status, stderr := w.once(w.args(shared...)...); status == 0 || w.down() != "" {
+		t.Errorf("flows of a helper before: status %d, %q, down %q", status, stderr, w.down())
+	}
+	w.script("ovs-ofctl del-flows breth0")
+	if status, stderr := w.once(w.args(shared...)...); status == 0 || w.down() != "bridge" {
+		t.Errorf("a wrong configuration: status %d, %q, down %q", status, stderr, w.down())
+	}
+	w.script("ovs-vsctl remove Open_vSwitch . external_ids k8s-ca-certificate")
+	w.launch(shared...)
+	w.awaitDown("a helper that starts", "")
+}
+
 // P1: ovn-controller starts after the helper is ready. A bridge that takes no flows delays that no longer than until the
 // gateway is declared down.
 func TestABridgeWithoutFlowsDelaysNothing(t *testing.T) {

@@ -62,6 +62,7 @@ type Helper struct {
 	Options
 	engine atomic.Pointer[engine]
 	adopts bool // it serves the bridge that is shared, since no option names one
+	idle   idleness
 }
 
 // closed is Closed for the present settings.
@@ -126,22 +127,15 @@ func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
 
 // serve runs with one configuration until ctx ends.
 func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) error {
-	cfg, sw, commands := s.Config, s.Switch, &h.engine
+	cfg, sw, commands, idle := s.Config, s.Switch, &h.engine, &h.idle
 	h = &Helper{Options: h.Options, adopts: h.Bridge == ""}
-	if err := h.adoptBridge(ctx, sw); err != nil {
-		return err
-	}
-	if h.Bridge != "" {
-		if err := h.checkBridge(ctx, sw); err != nil {
-			return err
-		}
-	}
-	h.leaveBridges(ctx, cfg.RunDir, sw)
-	cluster, err := h.connect(s)
+	cluster, err := h.begin(ctx, s)
 	if err != nil {
+		idle.failed(ctx, h, s, err)
 		return err
 	}
 	defer cluster.Close()
+	*idle = idleness{}
 	e := newEngine(h, cfg, sw)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -152,6 +146,20 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 		return err
 	}
 	return settings.ErrChanged
+}
+
+// begin prepares the shared bridge, if there is one, and for the API server.
+func (h *Helper) begin(ctx context.Context, s settings.Session) (*kube.Cluster, error) {
+	if err := h.adoptBridge(ctx, s.Switch); err != nil {
+		return nil, err
+	}
+	if h.Bridge != "" {
+		if err := h.checkBridge(ctx, s.Switch); err != nil {
+			return nil, err
+		}
+	}
+	h.leaveBridges(ctx, s.Config.RunDir, s.Switch)
+	return h.connect(s)
 }
 
 // connect prepares for the API server.

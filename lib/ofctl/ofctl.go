@@ -150,6 +150,12 @@ func (b Bridge) Empty(ctx context.Context) (bool, error) {
 	return err == nil && n <= 1, err
 }
 
+// Has reports whether the bridge has flows with a cookie.
+func (b Bridge) Has(ctx context.Context, cookie uint64) (bool, error) {
+	n, err := b.count(ctx, fmt.Sprintf("cookie=%#x/-1", cookie))
+	return n > 0, err
+}
+
 // count counts flows.
 func (b Bridge) count(ctx context.Context, match ...string) (int, error) {
 	out, err := b.run(ctx, "", append([]string{"dump-aggregate", b.target()}, match...)...)

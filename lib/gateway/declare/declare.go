@@ -187,7 +187,7 @@ func (d *Declarer) declare(ctx context.Context) error {
 	d.mu.Unlock()
 	for _, mode := range now {
 		if !slices.Contains(before, mode) {
-			d.log.Warnf("gateway of this host (%s): down, other gateways get the packets of pods: %v", mode, why[mode])
+			logDown(d.log, mode, why[mode])
 		}
 	}
 	for _, mode := range before {
@@ -196,6 +196,26 @@ func (d *Declarer) declare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Down declares one mode of gateways of this host down, as long as there is no Monitor.
+func Down(ctx context.Context, sw *vswitch.Switch, log *logrus.Entry, mode string, why error) error {
+	changed, err := sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
+		modes := names.SplitModes(was)
+		if !slices.Contains(modes, mode) {
+			modes = append(modes, mode)
+		}
+		slices.Sort(modes)
+		return names.JoinModes(modes)
+	})
+	if changed {
+		logDown(log, mode, why)
+	}
+	return err
+}
+
+func logDown(log *logrus.Entry, mode string, why error) {
+	log.Warnf("gateway of this host (%s): down, other gateways get the packets of pods: %v", mode, why)
 }
 
 // String lists the modes declared down, "none" without any.
