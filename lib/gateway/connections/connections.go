@@ -2,7 +2,10 @@
 package connections
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -17,12 +20,15 @@ const (
 	// again: OVN may not have known of the deletion, so that a client's next packet
 	// created the connection again. It doubles each time.
 	staleInterval = time.Second
-	// staleTries bounds the number of tries: the last one is 15 s after the first.
+	// staleTries bounds the number of deletions: the last one is 15 s after the first.
 	staleTries = 5
 	// maxFlushes bounds the number of kinds of connections that Open vSwitch deletes one
 	// by one. For more, all connections are read, once. With 78 000 connections (L8), a
 	// flush takes 43 ms of ovs-vswitchd, and a list 420 ms and 32 MB.
 	maxFlushes = 8
+	// roundTimeout bounds the deletions one by one of a call of Forget: with an ovs-vswitchd that hangs, each would end
+	// only after a timeout of its own, and flows wait for them.
+	roundTimeout = 10 * time.Second
 )
 
 // stale keeps the UDP connections to delete. It belongs to the loop's work.
@@ -31,7 +37,7 @@ type stale struct {
 	pending map[ofctl.Connection]retry
 }
 
-// A retry is the time of the next deletion, and the number of past ones.
+// A retry is the time of the next deletion, and the number of past ones that succeeded.
 type retry struct {
 	at    time.Time
 	tries int
@@ -53,24 +59,37 @@ func (s *stale) update(now map[ofctl.Connection]bool) {
 	s.answers = now
 }
 
-// due returns the connections to delete now, and the time until the next ones are due:
-// 0 if there are none.
-func (s *stale) due(now time.Time) (due []ofctl.Connection, next time.Duration) {
+// due returns the connections to delete now, in their order.
+func (s *stale) due(now time.Time) (due []ofctl.Connection) {
 	for c, r := range s.pending {
 		if !r.at.After(now) {
 			due = append(due, c)
-			r = retry{now.Add(staleInterval << r.tries), r.tries + 1}
-			s.pending[c] = r
-		}
-		if r.tries >= staleTries {
-			delete(s.pending, c)
-			continue
-		}
-		if wait := r.at.Sub(now); next == 0 || wait < next {
-			next = wait
 		}
 	}
-	return due, next
+	slices.SortFunc(due, func(a, b ofctl.Connection) int {
+		return cmp.Or(a.To.Compare(b.To), a.Answers.Compare(b.Answers))
+	})
+	return due
+}
+
+// deleted records that a connection was deleted. One that could not be deleted stays due.
+func (s *stale) deleted(c ofctl.Connection, now time.Time) {
+	r := s.pending[c]
+	if r.tries+1 >= staleTries {
+		delete(s.pending, c)
+		return
+	}
+	s.pending[c] = retry{now.Add(staleInterval << r.tries), r.tries + 1}
+}
+
+// next is when the first connection that is not yet due will be: the zero time if there is none.
+func (s *stale) next(now time.Time) (next time.Time) {
+	for _, r := range s.pending {
+		if r.at.After(now) && (next.IsZero() || r.at.Before(next)) {
+			next = r.at
+		}
+	}
+	return next
 }
 
 // An OVS deletes the stale connections that Open vSwitch tracks. OVN 23.03 does so itself, but not for frontends in
@@ -88,33 +107,49 @@ func New(runDir string, log *logrus.Entry, again func()) *OVS {
 }
 
 // Forget deletes the UDP connections from this host's pods, or through its gateway, to deleted endpoints of frontends. All
-// tracked connections are read only at the first time, and for many endpoints at once.
+// tracked connections are read only at the first time, and for many endpoints at once. After an error it has to be called
+// again: it tries those again that it could not delete.
 func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
-	first := o.answers == nil
-	now := map[ofctl.Connection]bool{}
+	first, now := o.answers == nil, time.Now()
+	answers := map[ofctl.Connection]bool{}
 	for to, endpoints := range nodeport.UDPAnswers(frontends) {
 		for a := range endpoints {
-			now[ofctl.Connection{To: to, Answers: a}] = true
+			answers[ofctl.Connection{To: to, Answers: a}] = true
 		}
 	}
-	o.update(now)
-	due, next := o.due(time.Now())
-	if next > 0 {
-		time.AfterFunc(next, o.again)
+	o.update(answers)
+	err := o.forget(ctx, frontends, first, o.due(now))
+	if err != nil && first {
+		o.answers = nil
 	}
+	if next := o.next(now); !next.IsZero() {
+		time.AfterFunc(time.Until(next), o.again)
+	}
+	return err
+}
+
+// forget deletes the connections that are due. The first time, and if many are due, it deletes all stale ones.
+func (o *OVS) forget(ctx context.Context, frontends service.List, first bool, due []ofctl.Connection) error {
 	if first || len(due) > maxFlushes {
-		err := o.read(ctx, frontends)
-		if err != nil && first {
-			o.answers = nil
-		}
-		return err
-	}
-	for _, c := range due {
-		if err := ofctl.FlushUDP(ctx, o.runDir, c); err != nil {
+		if err := o.read(ctx, frontends); err != nil {
 			return err
 		}
+		for _, c := range due {
+			o.deleted(c, time.Now())
+		}
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	var failed []error
+	for _, c := range due {
+		if err := ofctl.FlushUDP(ctx, o.runDir, c); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		o.deleted(c, time.Now())
+	}
+	return errors.Join(failed...)
 }
 
 // read reads all connections tracked by Open vSwitch, and deletes the stale ones.
