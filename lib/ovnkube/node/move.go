@@ -2,12 +2,15 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nicbridge"
@@ -18,6 +21,8 @@ const (
 	confirmWithin = time.Minute
 	// aliveTimeout bounds one request to the API server.
 	aliveTimeout = 5 * time.Second
+	// aliveInterval is the time between two requests.
+	aliveInterval = time.Second
 	// moveAgain is the time before a move that was undone is tried again: each try interrupts the host's connections.
 	moveAgain = 10 * time.Minute
 )
@@ -94,18 +99,54 @@ func (p *pass) alive(ctx context.Context) error {
 // role has to end.
 func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	undone := make(chan error, 1)
-	go func() { undone <- nicbridge.Watch(ctx, c, bridge) }()
+	watched := c
+	watched.Err = &lines{write: logOnce(p.log)} // p.warn belongs to this goroutine
+	ended := make(chan struct{})
+	var failed error // of the watch that has ended
+	go func() {
+		defer close(ended)
+		failed = nicbridge.Watch(ctx, watched, bridge)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	unreached := reach(func() error { return p.alive(ctx) }, ended)
+	if unreached != nil {
+		return errors.Join(fmt.Errorf("the API server does not answer by bridge %s, so the move was undone: %w", bridge, unreached), failed)
+	}
+	return nicbridge.Confirm(ctx, c)
+}
+
+// reach asks the API server until it answers. If it does not until the move is undone, its last failure is returned, also
+// if it answers then: by the former network.
+func reach(alive func() error, undone <-chan struct{}) (unreached error) {
 	for {
-		err := p.alive(ctx)
-		if err == nil {
-			return nicbridge.Confirm(ctx, c)
-		}
+		err := alive()
 		select {
-		case failed := <-undone:
-			return errors.Join(fmt.Errorf("the API server does not answer by bridge %s, so the move was undone: %w", bridge, err), failed)
-		case <-time.After(time.Second):
+		case <-undone:
+			return cmp.Or(unreached, err)
+		default:
+		}
+		if err == nil {
+			return nil
+		}
+		unreached = err
+		select {
+		case <-undone:
+			return unreached
+		case <-time.After(aliveInterval):
+		}
+	}
+}
+
+// logOnce returns a function that logs each warning once.
+func logOnce(log *logrus.Entry) func(string) {
+	logged := map[string]bool{}
+	return func(text string) {
+		if !logged[text] {
+			logged[text] = true
+			log.Warn(text)
 		}
 	}
 }
