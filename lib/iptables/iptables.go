@@ -49,6 +49,9 @@ var searched = []string{"filter", "mangle", "nat"}
 // wait is the timeout for the xtables lock, in seconds.
 const wait = 20
 
+// timeout bounds a run of a program: it includes wait, and reading or writing the rules of 10 000 Services.
+const timeout = time.Minute
+
 // ErrUnreadable means that a table cannot be read, perhaps for lack of a kernel module.
 var ErrUnreadable = errors.New("cannot read table")
 
@@ -444,13 +447,20 @@ func target(rule string) string {
 	return ""
 }
 
-// run runs a program with input on stdin and returns its output.
+// run runs a program with input on stdin, for a bounded time, and returns its output.
 func run(ctx context.Context, input, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("killed, because it was not done within %v", timeout))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second // for children of the program, which keep its output open
 	cmd.Stdin = strings.NewReader(input)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	if err := cmd.Run(); err != nil {
+	err := cmd.Run()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	case err != nil:
 		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(stderr.String()))
 	}
 	return out.String(), nil

@@ -1,14 +1,18 @@
 package iptables
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netns"
@@ -200,5 +204,20 @@ func TestManyRules(t *testing.T) {
 	}
 	if changes, err := fw.Sync(t.Context(), "OVN-K8S-", []Chain{c}); err != nil || changes != nil {
 		t.Errorf("%v, %v", changes, err)
+	}
+}
+
+// A program that hangs ends with its context, and so do its children, which keep its output open.
+func TestProgramsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "iptables"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	late := errors.New("it is late")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
+	defer cancel()
+	if _, err := find(ctx, netip.IPv4Unspecified(), ""); !errors.Is(err, late) || !strings.Contains(err.Error(), "iptables") {
+		t.Error(err)
 	}
 }

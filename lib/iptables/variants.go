@@ -2,12 +2,14 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
 
@@ -16,24 +18,36 @@ import (
 )
 
 // New finds the programs for the family of an address, of the variant that this host prefers.
-func New(family netip.Addr) (*Firewall, error) { return find(family, "") }
+func New(family netip.Addr) (*Firewall, error) { return findSoon(family, "") }
 
 // Other finds the programs of the other variant: iptables-legacy or iptables-nft. Each has rules of its own, and packets
 // have to pass both.
 func (f *Firewall) Other() (*Firewall, error) {
 	if f.announces {
-		return find(f.Family(), "-legacy")
+		return findSoon(f.Family(), "-legacy")
 	}
-	return find(f.Family(), "-nft")
+	return findSoon(f.Family(), "-nft")
 }
 
-func find(family netip.Addr, variant string) (*Firewall, error) {
+// findTimeout bounds the time to find programs, which only print their version.
+const findTimeout = 10 * time.Second
+
+func findSoon(family netip.Addr, variant string) (*Firewall, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), findTimeout, fmt.Errorf("killed, because it was not done within %v", findTimeout))
+	defer cancel()
+	return find(ctx, family, variant)
+}
+
+func find(ctx context.Context, family netip.Addr, variant string) (*Firewall, error) {
 	name, protocol := "iptables"+variant, goiptables.ProtocolIPv4
 	if !ipnet.SameFamily(family, netip.IPv4Unspecified()) {
 		name, protocol = "ip6tables"+variant, goiptables.ProtocolIPv6
 	}
 	var f Firewall
-	var err error
+	version, err := run(ctx, "", name, "--version") // first, since go-iptables asks for it without a timeout
+	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("looking for iptables: %w", err)
+	}
 	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(name), goiptables.Timeout(wait)); err == nil {
 		f.save, err = exec.LookPath(name + "-save")
 	}
@@ -42,10 +56,6 @@ func find(family netip.Addr, variant string) (*Firewall, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for iptables: %w: %s", err, platform.Host(os.ReadFile).Remedy(platform.IPTables))
-	}
-	version, err := run(context.Background(), "", name, "--version")
-	if err != nil {
-		return nil, fmt.Errorf("looking for iptables: %w", err)
 	}
 	f.announces = strings.Contains(version, "nf_tables")
 	return &f, nil

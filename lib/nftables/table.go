@@ -61,6 +61,12 @@ type failure struct {
 	at  time.Time
 }
 
+// trialTimeout bounds the time to find out whether nft works.
+const trialTimeout = 10 * time.Second
+
+// syncTimeout bounds a call of Sync. nft takes seconds for the rules of 10 000 Services.
+const syncTimeout = time.Minute
+
 // retryInterval is the time until a program that failed is tried again, unless it is another file by then. A try takes
 // several processes, and each change of rules asks.
 const retryInterval = 10 * time.Second
@@ -93,25 +99,45 @@ func (t *Table) find() (knftables.Interface, error) {
 	case now == t.program && t.failed.err != nil && time.Since(t.failed.at) < retryInterval:
 		return nil, t.failed.err
 	}
-	nft, err := open(t.family)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), trialTimeout, fmt.Errorf("killed, because it was not done within %v", trialTimeout))
+	defer cancel()
+	nft, err := open(ctx, t.family)
 	t.nft, t.program, t.failed = nft, now, failure{err, time.Now()}
 	return nft, err
 }
 
 // open finds nft and checks that it works.
-func open(family netip.Addr) (knftables.Interface, error) {
+func open(ctx context.Context, family netip.Addr) (knftables.Interface, error) {
 	f := knftables.IPv4Family
 	if family.Is6() {
 		f = knftables.IPv6Family
 	}
-	nft, err := knftables.New(f, TableName)
+	err := answers(ctx, f)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("nftables does not work here: nft: %w", context.Cause(ctx))
+	}
+	var nft knftables.Interface
+	if err == nil {
+		nft, err = knftables.New(f, TableName)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("nftables does not work here: %s: %s (1.0.1 or later)", flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
-	if err := usable(nft, family); err != nil {
+	if err := usable(ctx, nft, family); err != nil {
 		return nil, err
 	}
 	return nft, nil
+}
+
+// answers runs what knftables.New runs without a timeout: nft may hang.
+func answers(ctx context.Context, family knftables.Family) error {
+	cmd := exec.CommandContext(ctx, "nft", "--check", fmt.Sprintf("add table %s %s", family, TableName))
+	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
 }
 
 // attempts bounds the tries of Sync, since other programs may change the table at the same time.
@@ -122,6 +148,8 @@ const attempts = 3
 func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (changes []string, read bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, fmt.Errorf("nft was killed, because it was not done within %v", syncTimeout))
+	defer cancel()
 	for range attempts {
 		var again bool
 		changes, again, err = t.sync(ctx, prefix, want)
@@ -168,7 +196,13 @@ func (t *Table) write(ctx context.Context, p *plan) error {
 	if err != nil {
 		return err
 	}
-	return nft.Run(ctx, tx)
+	if err := nft.Run(ctx, tx); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	return nil
 }
 
 // Plan returns the changes that Sync would make.

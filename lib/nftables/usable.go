@@ -41,13 +41,17 @@ func expressions(family netip.Addr) []expression {
 }
 
 // usable asks the kernel whether it knows all expressions of our rules. The error names the first that it does not.
-func usable(nft knftables.Interface, family netip.Addr) error {
+func usable(ctx context.Context, nft knftables.Interface, family netip.Addr) error {
 	all := expressions(family)
-	if check(nft, all) == nil {
+	if check(ctx, nft, all) == nil {
 		return nil
 	}
 	for _, e := range all {
-		if err := check(nft, []expression{e}); err != nil {
+		err := check(ctx, nft, []expression{e})
+		if ctx.Err() != nil {
+			return fmt.Errorf("nftables does not work here: nft: %w", context.Cause(ctx))
+		}
+		if err != nil {
 			return fmt.Errorf("nftables does not work here: the kernel lacks %s for %q: %s: install the kernel's modules, or a newer kernel", e.part, e.rule, flat(err))
 		}
 	}
@@ -55,7 +59,7 @@ func usable(nft knftables.Interface, family netip.Addr) error {
 }
 
 // check checks rules without making them.
-func check(nft knftables.Interface, expressions []expression) error {
+func check(ctx context.Context, nft knftables.Interface, expressions []expression) error {
 	tx := nft.NewTransaction()
 	tx.Add(&knftables.Table{})
 	for _, e := range expressions {
@@ -69,7 +73,7 @@ func check(nft knftables.Interface, expressions []expression) error {
 		}
 		tx.Add(&knftables.Rule{Chain: name, Rule: e.rule})
 	}
-	return nft.Check(context.Background(), tx)
+	return nft.Check(ctx, tx)
 }
 
 // flat formats an error on one line.

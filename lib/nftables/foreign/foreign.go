@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/platform"
@@ -75,14 +76,22 @@ func Read(ctx context.Context) (Ruleset, error) {
 	return r, nil
 }
 
+// timeout bounds a run of nft.
+const timeout = 20 * time.Second
+
 // list runs "nft list" and returns the objects in its output.
 func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
 	program, err := exec.LookPath("nft")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrMissing, platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("killed, because it was not done within %v", timeout))
+	defer cancel()
 	out, err := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...).Output()
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("nft list %s: %w", strings.Join(what, " "), context.Cause(ctx))
+	case err != nil:
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(string(exit.Stderr)), " "))
