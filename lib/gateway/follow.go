@@ -9,8 +9,8 @@ import (
 	"ovn-k8s/lib/link"
 )
 
-// followPacketFilter reconciles rules whenever another program changes some, until
-// ctx ends. The resync finds changes that the kernel does not announce.
+// followPacketFilter reconciles rules whenever another program changes some, until ctx ends, and at the start of each
+// subscription, for changes before it. The resync finds changes that the kernel does not announce.
 func (e *engine) followPacketFilter(ctx context.Context) {
 	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal, partFirewall)
 	_ = kube.Retry(ctx, func() error {
@@ -28,7 +28,6 @@ func (e *engine) followForwarding(ctx context.Context) {
 // followAddresses records the host's addresses whenever they change.
 func (e *engine) followAddresses(ctx context.Context) {
 	_ = kube.Retry(ctx, func() error {
-		e.readAddresses()
 		return link.FollowAddresses(ctx, e.readAddresses)
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
@@ -50,9 +49,7 @@ func (e *engine) readAddresses() {
 
 // followLinks checks the MTU of tunnels whenever an interface changes.
 func (e *engine) followLinks(ctx context.Context) {
-	changed := func() { e.touch(partMTU) }
 	_ = kube.Retry(ctx, func() error {
-		changed()
-		return link.FollowLinks(ctx, changed)
+		return link.FollowLinks(ctx, func() { e.touch(partMTU) })
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }

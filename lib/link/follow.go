@@ -36,15 +36,11 @@ func Addresses() (map[string][]netip.Prefix, error) {
 	return out, nil
 }
 
-// FollowAddresses calls changed after each change of an address of this host, including the end of duplicate address
-// detection, until ctx ends. changed must not block.
+// FollowAddresses calls changed once it follows, and after each change of an address of this host, including the end of
+// duplicate address detection, until ctx ends. changed must not block.
 func FollowAddresses(ctx context.Context, changed func()) error {
-	first := true
 	return lookAtAddresses(ctx, func() (bool, error) {
-		if !first {
-			changed()
-		}
-		first = false
+		changed()
 		return false, nil
 	})
 }
@@ -65,10 +61,10 @@ func AwaitDAD(ctx context.Context, name string) error {
 func lookAtAddresses(ctx context.Context, look func() (done bool, err error)) error {
 	updates := make(chan netlink.AddrUpdate)
 	done := make(chan struct{})
-	defer close(done)
 	if err := netlink.AddrSubscribe(updates, done); err != nil {
 		return fmt.Errorf("following addresses: %w", err)
 	}
+	defer Unsubscribe(updates, done)
 	for {
 		if done, err := look(); done || err != nil {
 			return err
@@ -113,14 +109,16 @@ func NICWith(a netip.Addr) (name string, mtu int, err error) {
 	return "", 0, nil
 }
 
-// FollowLinks calls changed whenever an interface of this host changes, until ctx ends. changed must not block.
+// FollowLinks calls changed once it follows, and whenever an interface of this host changes, until ctx ends. changed must
+// not block.
 func FollowLinks(ctx context.Context, changed func()) error {
 	updates := make(chan netlink.LinkUpdate)
 	done := make(chan struct{})
-	defer close(done)
 	if err := netlink.LinkSubscribe(updates, done); err != nil {
 		return fmt.Errorf("following interfaces: %w", err)
 	}
+	defer Unsubscribe(updates, done)
+	changed()
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,5 +129,13 @@ func FollowLinks(ctx context.Context, changed func()) error {
 			}
 			changed()
 		}
+	}
+}
+
+// Unsubscribe ends a subscription of package netlink, and waits for its goroutine, which sends updates without regard to
+// done.
+func Unsubscribe[U any](updates <-chan U, done chan<- struct{}) {
+	close(done)
+	for range updates {
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/link"
 )
 
 // A Route is a next hop of a default route in the main table.
@@ -68,13 +70,14 @@ func ofFamily(family int) (all []Route, err error) {
 // maxTries bounds how often a list is read again because the kernel changed it meanwhile.
 const maxTries = 5
 
-// Follow calls changed after each change of a default route until ctx ends. changed must not block.
+// Follow calls changed once it follows, and after each change of a default route, until ctx ends. changed must not block.
 func Follow(ctx context.Context, changed func()) error {
 	updates, done := make(chan netlink.RouteUpdate), make(chan struct{})
-	defer close(done)
 	if err := netlink.RouteSubscribe(updates, done); err != nil {
 		return fmt.Errorf("following routes: %w", err)
 	}
+	defer link.Unsubscribe(updates, done)
+	changed()
 	for {
 		select {
 		case <-ctx.Done():

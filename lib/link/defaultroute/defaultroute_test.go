@@ -45,29 +45,46 @@ func TestList(t *testing.T) {
 	}
 }
 
+// Follow calls changed at once, for changes before the subscription, and leaves no goroutine behind that waits to send an
+// update.
 func TestFollow(t *testing.T) {
 	here := namespace.Enter(t)
 	ip(t, "link add nic0 type veth peer name far0", "link set nic0 up", "link set far0 up", "addr add 192.0.2.2/24 dev nic0")
 	ctx, cancel := context.WithCancel(t.Context())
-	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	defer cancel()
+	changed, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if err := netns.Set(here); err != nil {
 			ended <- err
 			return
 		}
-		ended <- Follow(ctx, func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		})
+		ended <- Follow(ctx, func() { changed <- struct{}{} })
 	}()
-	for len(changed) == 0 && len(ended) == 0 { // until it has begun to follow
-		ip(t, "route add default via 192.0.2.1", "route del default")
+	await := func() {
+		t.Helper()
+		select {
+		case <-changed:
+		case err := <-ended:
+			t.Fatal(err)
+		}
 	}
+	await()
+	ip(t, "route add default via 192.0.2.1", "route del default", "route add default via 192.0.2.1")
+	await()
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	for running := true; running; {
+		select {
+		case <-changed:
+		case err := <-ended:
+			running = false
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stacks := make([]byte, 1<<20)
+	if stacks = stacks[:runtime.Stack(stacks, true)]; strings.Contains(string(stacks), "netlink.routeSubscribeAt.func2") {
+		t.Errorf("netlink's goroutine is still there:\n%s", stacks)
 	}
 }

@@ -157,7 +157,7 @@ func sameNode(a, b *corev1.Node) bool {
 	return a.UID == b.UID && maps.Equal(a.Annotations, b.Annotations) && slices.Equal(a.Status.Addresses, b.Status.Addresses)
 }
 
-// follow causes a pass after each change, until ctx ends.
+// follow causes a pass after each change, until ctx ends, and at the start of each subscription, for changes before it.
 func (e *engine) follow(ctx context.Context, follow func(context.Context, func()) error) {
 	_ = kube.Retry(ctx, func() error { return follow(ctx, e.touch) }, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
