@@ -51,11 +51,11 @@ func serveCNI(name string, r settings.Runtime) node.Server {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		server := cniserver.New(cniserver.Options{Settings: r, Pods: pods, Switch: s.Switch, Log: log})
-		wg.Go(func() { pods.Follow(ctx, cluster, name, log) })
 		wg.Go(func() {
 			select {
 			case <-server.Ready():
 				ready()
+				pods.Follow(ctx, cluster, name, log) // each subscription makes all roles list pods again: none without a socket
 			case <-ctx.Done():
 			}
 		})
