@@ -76,8 +76,12 @@ func (w *Watcher) Differences(ctx context.Context, s settings.Session) ([]string
 
 // load fills the World once, without following anything.
 func (e *engine) load(ctx context.Context) error {
-	for _, a := range e.records.Assignments() {
-		e.network.Put(a)
+	former, err := e.records.Former()
+	if err != nil {
+		return err
+	}
+	for _, fact := range former {
+		e.network.Put(fact)
 	}
 	c, found, err := e.records.Topology()
 	if err != nil {
@@ -94,8 +98,6 @@ func (e *engine) load(ctx context.Context) error {
 		c = *saved
 	}
 	e.network.Put(c)
-	selection, _, _ := e.records.Services()
-	e.network.Put(selection)
 	var events []kube.Event
 	if events, err = e.connections.cluster.List(ctx, e.kinds...); err != nil {
 		return err

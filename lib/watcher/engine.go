@@ -145,11 +145,16 @@ func (e *engine) run(ctx context.Context) error {
 		e.globalChanged()
 	}
 	defer e.records.FollowTopology(e.topologyChanged)()
-	for _, a := range e.records.Assignments() {
-		e.network.Put(a)
+	var former []any // nothing reads it later: without it, addresses in use would be given again
+	if err := kube.Retry(ctx, func() (err error) {
+		former, err = e.records.Former()
+		return err
+	}, func(err error) { e.log.Warnf("trying again: reading the former assignments of addresses: %v", err) }); err != nil {
+		return context.Cause(ctx)
 	}
-	selection, _, _ := e.records.Services()
-	e.network.Put(selection)
+	for _, fact := range former {
+		e.network.Put(fact)
+	}
 	e.send(e.refreshTopology)
 	wg.Go(func() { e.loadSavedTopology(ctx) })
 	wg.Go(func() { e.followObjects(ctx) })

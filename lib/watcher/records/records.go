@@ -103,22 +103,24 @@ func (r *Records) CheckOwner(uid string) error {
 	return nil
 }
 
-// Assignments reads the assignments of an earlier run, and the marks where the pools of nodes resume: each is a
-// pod.Assignment or pod.Marks.
-func (r *Records) Assignments() (out []any) {
+// Former reads what an earlier watcher has left, as facts for the World: the assignments, the marks where the pools of nodes
+// resume, and the Selection of the Services. Each is a pod.Assignment, pod.Marks or loadbalancer.Selection. Without a
+// connection it returns ErrNotConnected.
+func (r *Records) Former() (facts []any, err error) {
 	rows := r.rows()
 	if rows == nil {
-		return nil
+		return nil, ovsdb.ErrNotConnected
 	}
 	for _, m := range rows.Table(nbdb.LogicalSwitchPortTable).RowsShallow() {
 		port := m.(*nbdb.LogicalSwitchPort)
 		if a, ok := pod.ReadAssignment(port); ok {
-			out = append(out, a)
+			facts = append(facts, a)
 		} else if marks, ok := pod.ReadMarks(port); ok {
-			out = append(out, marks)
+			facts = append(facts, marks)
 		}
 	}
-	return out
+	selection, _, _, err := r.Services()
+	return append(facts, selection), err
 }
 
 // PodPorts are the logical ports of pods in the Northbound database.

@@ -10,16 +10,20 @@ import (
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
+	"ovn-k8s/lib/ovsdb"
 )
 
 // Services returns the Selection of the Services in the database, so that a restart writes nothing, and counts their load
 // balancers and those with a choice of endpoints by ports. Without Services, the Selection works with every datapath.
-func (r *Records) Services() (s loadbalancer.Selection, count, byPort int) {
-	if rows := r.rows(); rows != nil {
-		count, byPort = balancers(rows)
+// Without a connection it returns ErrNotConnected.
+func (r *Records) Services() (s loadbalancer.Selection, count, byPort int, err error) {
+	rows := r.rows()
+	source := r.db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ipv6_src")
+	if rows == nil || rows != r.rows() { // else Allows knew no schema
+		return s, 0, 0, ovsdb.ErrNotConnected
 	}
-	s = loadbalancer.Selection{IPv6Source: r.db.Allows(nbdb.LoadBalancerTable, "selection_fields", "ipv6_src"), Userspace: count == 0 || byPort > 0}
-	return s, count, byPort
+	count, byPort = balancers(rows)
+	return loadbalancer.Selection{IPv6Source: source, Userspace: count == 0 || byPort > 0}, count, byPort, nil
 }
 
 // balancers counts the load balancers of Services, and those with a choice of endpoints by ports.

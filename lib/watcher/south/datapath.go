@@ -12,20 +12,28 @@ import (
 const kernelAfter = 5 * time.Minute
 
 // followDatapath returns a function to tell the network whether a chassis has the userspace datapath, and one to stop
-// its timer.
+// its timers.
 func (f *Follower) followDatapath(sb *southbound.DB) (tell, stop func()) {
-	var kernel *time.Timer
+	// The timers belong to the owner's goroutine.
+	var kernel, again *time.Timer
+	halt := func(t **time.Timer) {
+		if *t != nil {
+			(*t).Stop()
+			*t = nil
+		}
+	}
+	later := func() []nb.Unit { // without the Northbound database
+		halt(&again)
+		again = time.AfterFunc(southRetry, tell)
+		return nil
+	}
 	put := func(userspace bool) []nb.Unit {
-		s, _, _ := f.Services()
+		s, _, _, err := f.Services()
+		if err != nil {
+			return later()
+		}
 		s.Userspace = userspace
 		return f.World.Put(s)
-	}
-	// The timer belongs to the owner's goroutine.
-	halt := func() {
-		if kernel != nil {
-			kernel.Stop()
-			kernel = nil
-		}
 	}
 	tell = func() {
 		f.Send(func() []nb.Unit {
@@ -34,10 +42,14 @@ func (f *Follower) followDatapath(sb *southbound.DB) (tell, stop func()) {
 				return nil // keep the last known state
 			}
 			if userspace {
-				halt()
+				halt(&kernel)
 				return put(true)
 			}
-			if _, rows, byPort := f.Services(); rows == 0 || byPort == 0 {
+			_, rows, byPort, err := f.Services()
+			if err != nil {
+				return later()
+			}
+			if rows == 0 || byPort == 0 {
 				return put(false)
 			}
 			if kernel == nil {
@@ -57,7 +69,8 @@ func (f *Follower) followDatapath(sb *southbound.DB) (tell, stop func()) {
 	}
 	return tell, func() {
 		f.Send(func() []nb.Unit {
-			halt()
+			halt(&kernel)
+			halt(&again)
 			return nil
 		})
 	}

@@ -29,8 +29,8 @@ type Follower struct {
 	World  interface{ Put(fact any) []nb.Unit }
 	Health *health.Health
 	// Services returns the Selection of the Services in the Northbound database, and counts their load balancers and
-	// those with a choice of endpoints by ports.
-	Services func() (s loadbalancer.Selection, rows, byPort int)
+	// those with a choice of endpoints by ports. It fails without a connection to that database.
+	Services func() (s loadbalancer.Selection, rows, byPort int, err error)
 	// Asked is called when the first answer has come, or none will.
 	Asked func() []nb.Unit
 	// Down is called with the ports that were down twice in a row.
