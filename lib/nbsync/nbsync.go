@@ -77,8 +77,8 @@ func (s *Sync) cache() (*cache.TableCache, error) {
 	return nil, client.ErrNotConnected
 }
 
-// Shrunk reports whether most rows were deleted since the last call. Then most of the memory of the connection's
-// cache is unused.
+// Shrunk reports whether most rows of the connection's cache were deleted. Then most of its memory is unused, until a
+// connection with a new cache.
 func (s *Sync) Shrunk() bool {
 	c, err := s.cache()
 	if err != nil {
@@ -86,10 +86,7 @@ func (s *Sync) Shrunk() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.refreshed(c)
-	shrunk := m.shrunk
-	m.shrunk = false
-	return shrunk
+	return s.refreshed(c).shrunk
 }
 
 // Owners lists the units with rows. It reads every row.

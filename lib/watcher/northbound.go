@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"github.com/sirupsen/logrus"
@@ -31,14 +32,15 @@ func (m marked) Is(target error) bool { return target == m.as }
 // northbound applies rows to the Northbound database.
 type northbound struct {
 	parts.Writer
-	db  *ovsdb.DB
-	log *logrus.Entry
+	db       *ovsdb.DB
+	log      *logrus.Entry
+	renewing atomic.Bool
 }
 
 // newNorthbound returns an Applier. It reads and follows rows by db, and writes them by transact: db itself, or a term.
 func newNorthbound(db *ovsdb.DB, transact nbsync.DB, log func(string) *logrus.Entry) *northbound {
 	sync := &nbsync.Sync{DB: transact, Log: log("nbsync"), Compare: desired.Compare}
-	return &northbound{parts.Writer{Sync: sync}, db, log("watcher")}
+	return &northbound{Writer: parts.Writer{Sync: sync}, db: db, log: log("watcher")}
 }
 
 // Apply implements Applier.
@@ -91,15 +93,18 @@ func (n *northbound) Compact() bool {
 	if !n.Shrunk() {
 		return false
 	}
-	go n.renew()
+	if n.renewing.CompareAndSwap(false, true) {
+		go n.renew()
+	}
 	return true
 }
 
-// renew reads the database into a new cache, without room for deleted rows.
+// renew reads the database into a new cache, without room for deleted rows. After a failure, the next Compact does it.
 func (n *northbound) renew() {
+	defer n.renewing.Store(false)
 	n.log.Info("reading the Northbound database again: most of its rows are gone")
 	garbage.ExpectRows()
-	if err := n.db.Renew(context.Background()); err != nil {
+	if err := n.db.Renew(context.Background()); err != nil { // it has timeouts of its own
 		n.log.Warn(err)
 	}
 }
