@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 )
 
 // A Loop records events, which mark keys as dirty, and calls Sync with batches of dirty keys. Run calls all functions
@@ -58,7 +56,9 @@ type Loop[E any, K cmp.Ordered] struct {
 
 	mu     sync.Mutex // guards the fields below
 	events lines[E]
-	failed map[K]*failure
+	failed map[K]*failure[K]
+	// retries has the failed keys, except for those in the running call of Sync and some of those in the next.
+	retries retries[K]
 	// Events recorded by the present call of gather, keys waiting, and keys in the running call.
 	recording, waiting, syncing int
 
@@ -68,18 +68,8 @@ type Loop[E any, K cmp.Ordered] struct {
 	once sync.Once
 }
 
-// A failure is the state of a key to be retried.
-type failure struct {
-	err     error
-	since   time.Time
-	tries   int
-	next    time.Time
-	trying  bool // the running call has the key
-	backoff *backoff.ExponentialBackOff
-}
-
 func (l *Loop[E, K]) init() {
-	l.once.Do(func() { l.failed, l.wake = map[K]*failure{}, make(chan struct{}, 1) })
+	l.once.Do(func() { l.failed, l.wake = map[K]*failure[K]{}, make(chan struct{}, 1) })
 }
 
 // Send queues events in the line without a name. It never blocks, and may be called by any goroutine.
@@ -326,7 +316,7 @@ func (l *Loop[E, K]) begin(ctx context.Context, keys []K) chan result[K] {
 	l.syncing = len(keys)
 	for _, k := range keys {
 		if f := l.failed[k]; f != nil {
-			f.trying = true
+			l.retries.remove(f)
 		}
 	}
 	l.mu.Unlock()
@@ -351,13 +341,13 @@ func (l *Loop[E, K]) finish(r result[K]) {
 	for k, err := range r.failed {
 		f := l.failed[k]
 		if f == nil {
-			f = &failure{since: time.Now(), backoff: backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(time.Second), backoff.WithMaxInterval(time.Minute), backoff.WithMaxElapsedTime(0), backoff.WithMultiplier(2))}
+			f = newFailure(k)
 			l.failed[k] = f
 		}
-		f.err, f.trying = err, false
+		f.err = err
 		f.tries++
 		f.next = time.Now().Add(f.backoff.NextBackOff())
+		l.retries.add(f)
 	}
 }
 
@@ -386,8 +376,8 @@ func (l *Loop[E, K]) record() (keys []K) {
 // number of keys added, and their longest MaxWait.
 func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time.Duration) {
 	l.mu.Lock()
-	for k, f := range l.failed {
-		if !f.trying && !batch[k] && !time.Now().Before(f.next) {
+	for _, k := range l.retries.takeDue(time.Now()) {
+		if !batch[k] {
 			fresh = append(fresh, k)
 		}
 	}
@@ -413,19 +403,13 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time
 func (l *Loop[E, K]) nextRetry() <-chan time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var next time.Time
-	for _, f := range l.failed {
-		if !f.trying && (next.IsZero() || f.next.Before(next)) {
-			next = f.next
-		}
-	}
-	if next.IsZero() {
+	if len(l.retries) == 0 {
 		return nil
 	}
-	return time.After(max(time.Until(next), retryPause))
+	return time.After(max(time.Until(l.retries[0].next), retryPause))
 }
 
-// retryPause avoids a busy loop over a key due for a retry within an interval.
+// retryPause gathers retries that are due one shortly after the other.
 const retryPause = 10 * time.Millisecond
 
 // Status is the state of a Loop, for people.
