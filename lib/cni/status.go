@@ -1,12 +1,8 @@
 package cni
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -14,6 +10,7 @@ import (
 
 	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
 
@@ -59,29 +56,10 @@ func (n *node) checkAPIServer(now time.Time) error {
 
 // daemonsRun returns an error if ovs-vswitchd or ovn-controller is stopped.
 func (n *node) daemonsRun() error {
-	for _, d := range []struct{ program, dir string }{
-		{"ovs-vswitchd", n.config.RunDir}, {"ovn-controller", cmp.Or(os.Getenv("OVN_RUNDIR"), "/var/run/ovn")},
-	} {
-		if !runs(d.program, d.dir) {
-			return types.NewError(protocol.Limited, d.program+" is stopped", fmt.Sprintf("no process answers at its control socket %s/%s.*.ctl: start %s, then pods get their network", d.dir, d.program, d.program))
-		}
+	stopped := vswitch.Stopped(n.config.RunDir)
+	if len(stopped) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// runs reports whether a daemon of Open vSwitch or OVN answers at its control socket. Without the directory, the
-// socket's location is unknown and the daemon counts as running.
-func runs(program, dir string) bool {
-	if _, err := os.Stat(dir); err != nil {
-		return true
-	}
-	sockets, _ := filepath.Glob(filepath.Join(dir, program+".*.ctl")) // the pattern is valid
-	for _, s := range sockets {
-		c, err := net.DialTimeout("unix", s, time.Second)
-		if err == nil {
-			_ = c.Close()
-			return true
-		}
-	}
-	return false
+	d := stopped[0]
+	return types.NewError(protocol.Limited, d.Program+" is stopped", fmt.Sprintf("no process answers at its control socket %s: start %s, then pods get their network", d.Socket, d.Program))
 }

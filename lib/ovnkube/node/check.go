@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
 
@@ -25,7 +27,7 @@ func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, e
 		return nil, err
 	}
 	defer cluster.Close()
-	found := []string{}
+	found := stopped(s.Config.RunDir)
 	all, err := cluster.ListOn(ctx, kube.KindOf(&corev1.Node{}), n.name())
 	if err != nil { // the rest is known without it
 		found = append(found, "! "+err.Error())
@@ -40,6 +42,14 @@ func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, e
 		found = append(found, "! "+err.Error())
 	}
 	return found, nil
+}
+
+// stopped has a line for each daemon of Open vSwitch and OVN that does not answer.
+func stopped(rundir string) (lines []string) {
+	for _, d := range vswitch.Stopped(rundir) {
+		lines = append(lines, fmt.Sprintf("! %s is stopped: no process answers at its control socket %s: start %s", d.Program, d.Socket, d.Program))
+	}
+	return lines
 }
 
 // serving reports whether a CNI server has its socket.

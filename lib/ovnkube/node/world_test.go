@@ -278,14 +278,16 @@ func (w *world) clean(more ...string) string {
 	return log
 }
 
-// check runs the comparison of the host with the node. The CNI server of these tests has no socket.
+// check runs the comparison of the host with the node. The CNI server of these tests has no socket, and no ovn-controller runs.
 func (w *world) check(options ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	found, _, err := w.Run(w.ctx, self, w.args("check", options...)...)
-	if err == nil && strings.TrimSpace(found) != "! nothing serves CNI requests of this host: start ovnkube" {
+	const want = `! ovn-controller is stopped: no process answers at its control socket /var/run/ovn/ovn-controller.*.ctl: start ovn-controller
+! nothing serves CNI requests of this host: start ovnkube`
+	if err == nil && strings.TrimSpace(found) != want {
 		err = errors.New(found)
 	}
 	return err

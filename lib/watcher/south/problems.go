@@ -23,7 +23,7 @@ import (
 // declared down.
 func Problems(ctx context.Context, c config.Config, log *logrus.Entry, n World, ports []string) []string {
 	if c.OVNRemote == "" {
-		return nil
+		return []string{"! Southbound database: chassis, ports and MTUs are not known: ovn-remote is not set on this host: set external_ids:ovn-remote of Open_vSwitch"}
 	}
 	lines, err := problems(ctx, c, log, n, ports)
 	if err != nil {
