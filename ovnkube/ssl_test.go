@@ -108,6 +108,9 @@ func TestSSL(t *testing.T) {
 	if h.read(fetched) == "" {
 		t.Error("no CA certificate was fetched")
 	}
+	h.losesServers(p, master(ours, fetched))
+	p = h.start(master(ours, fetched))
+	p.says("OVN_Southbound: it listens at")
 	p.stop()
 	rows := func() string { // without the status of connections
 		return h.row("nb", "list", "NB_Global") + h.row("sb", "--columns=_uuid,target,inactivity_probe,external_ids", "list", "Connection")
@@ -131,6 +134,34 @@ func TestSSL(t *testing.T) {
 	p.stop()
 	if after := rows(); after != before {
 		t.Errorf("restarts have changed rows:\n%s\n%s", before, after)
+	}
+}
+
+// losesServers takes the connections and the files out of the databases, as their replacement does: check names that, and the
+// running process writes them again.
+func (h *host) losesServers(p *process, line []string) {
+	h.Helper()
+	lose := func() {
+		for _, db := range []string{"nb", "sb"} {
+			h.row(db, "del-ssl", "--", "del-connection")
+		}
+	}
+	has := func(db string) bool { return h.row(db, "get-connection") != "" && h.row(db, "get-ssl") != "" }
+	lose()
+	h.eventually("the servers listen again", func() bool { return has("nb") && has("sb") })
+	if n := strings.Count(p.out.String(), "OVN_Southbound: it listens at"); n != 2 {
+		h.Errorf("%d lines:\n%s", n, p.out.String())
+	}
+	p.stop()
+	lose()
+	_, out, _ := h.once(append([]string{"check"}, line...))
+	for _, want := range []string{"~ server of OVN_Northbound: listen at pssl:", "~ server of OVN_Southbound: listen at pssl:"} {
+		if !strings.Contains(out, want) {
+			h.Errorf("check: no %q in\n%s", want, out)
+		}
+	}
+	if has("nb") || has("sb") {
+		h.Error("check has changed a database")
 	}
 }
 

@@ -35,35 +35,55 @@ func (s Server) global() string {
 // Configure makes the server listen at the target with the files, and reports whether it changed anything. Other connections
 // stay as they are. ours are external_ids for a new connection.
 func (s Server) Configure(ctx context.Context, ours map[string]string, log *logrus.Entry) (bool, error) {
-	m, err := model.NewClientDBModel(s.Database, nil)
-	if err != nil {
-		return false, err
-	}
-	db, err := ovsdb.Open(ctx, ovsdb.Options{Name: s.Database, Remotes: []string{"unix:" + s.Socket}, Model: m, Unfollowed: true, AnyMember: true, Log: log})
+	db, err := s.open(ctx, log)
 	if err != nil {
 		return false, err
 	}
 	defer db.Close()
+	ops, err := s.plan(ctx, db, ours)
+	if err != nil || len(ops) == 0 {
+		return false, err
+	}
+	if _, err := db.Transact(ctx, ops); err != nil {
+		return false, fmt.Errorf("configuring the server of %s: %w", s.Database, err)
+	}
+	return true, nil
+}
+
+// Differs reports whether Configure would change anything.
+func (s Server) Differs(ctx context.Context) (bool, error) {
+	db, err := s.open(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	ops, err := s.plan(ctx, db, nil)
+	return len(ops) > 0, err
+}
+
+func (s Server) open(ctx context.Context, log *logrus.Entry) (*ovsdb.DB, error) {
+	m, err := model.NewClientDBModel(s.Database, nil)
+	if err != nil {
+		return nil, err
+	}
+	return ovsdb.Open(ctx, ovsdb.Options{Name: s.Database, Remotes: []string{"unix:" + s.Socket}, Model: m, Unfollowed: true, AnyMember: true, Log: log})
+}
+
+// plan returns the operations of Configure, none if nothing differs.
+func (s Server) plan(ctx context.Context, db *ovsdb.DB, ours map[string]string) ([]libovsdb.Operation, error) {
 	found, err := db.Transact(ctx, []libovsdb.Operation{
 		{Op: libovsdb.OperationSelect, Table: s.global(), Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "ssl"}},
 		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{libovsdb.NewCondition("target", libovsdb.ConditionEqual, s.Target)}, Columns: []string{"_uuid"}},
 		{Op: libovsdb.OperationSelect, Table: "SSL", Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "private_key", "certificate", "ca_cert"}},
 	})
 	if err != nil {
-		return false, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
+		return nil, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
 	}
 	if len(found[0].Rows) != 1 {
-		return false, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
+		return nil, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
 	}
 	global := same(found[0].Rows[0])
-	ops := append(s.connection(global, found[1].Rows, ours), s.ssl(global, found[2].Rows)...)
-	if len(ops) == 0 {
-		return false, nil
-	}
-	if _, err := db.Transact(ctx, ops); err != nil {
-		return false, fmt.Errorf("configuring the server of %s: %w", s.Database, err)
-	}
-	return true, nil
+	return append(s.connection(global, found[1].Rows, ours), s.ssl(global, found[2].Rows)...), nil
 }
 
 // same selects a row; libovsdb sends no empty condition.
