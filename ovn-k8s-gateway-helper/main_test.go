@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/bridgeflows"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/test/host"
 )
 
@@ -283,13 +284,14 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
 		ip address add 10.128.1.2/24 dev k8s-node1; ip link set k8s-node1 up; ip route add 192.0.2.0/24 via 10.128.1.1`)
 	state := func() string {
-		return fmt.Sprint(w.flows()) + w.script("for i in iptables ip6tables; do ! command -v $i >/dev/null || { $i -S; $i -t nat -S; }; done; nft list table ip ovn-k8s 2>/dev/null | grep -e 'map svc' -e 'set svc' -e ' . '; ip route show dev k8s-node1; sysctl net.ipv4.conf.k8s-node1.route_localnet")
+		return fmt.Sprint(w.flows()) + w.script("for i in iptables ip6tables; do ! command -v $i >/dev/null || { $i -S; $i -t nat -S; }; done; nft list table ip ovn-k8s 2>/dev/null | grep -e 'map svc' -e 'set svc' -e ' . '; ip route show dev k8s-node1; sysctl net.ipv4.conf.k8s-node1.route_localnet; ovs-vsctl get Open_vSwitch . external_ids:ovn-cms-options")
 	}
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-cms-options=enable-chassis-as-gw")
 	before := state()
 	w.service("web", nil)
 	p := w.start(shared...)
 	w.eventually("flows, rules and routes", func() bool {
-		return strings.Count(state(), "30082") > 2 && strings.Contains(state(), "172.30.0.0/16 via 10.128.1.1")
+		return strings.Count(state(), "30082") > 2 && strings.Contains(state(), "172.30.0.0/16 via 10.128.1.1") && strings.Contains(state(), names.MTUOption)
 	})
 	p.Stop()
 	for range 2 {

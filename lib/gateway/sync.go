@@ -216,8 +216,8 @@ func (h *Helper) leaveBridges(ctx context.Context, rundir string, sw *vswitch.Sw
 	}
 }
 
-// Remove deletes the flows of the bridge, unused patch ports, and the rules and routes of
-// the host, except the guards of its pods: node-remove deletes those. It must not run beside
+// Remove deletes the flows of the bridge, unused patch ports, the helper's reports in ovn-cms-options, and the rules and
+// routes of the host, except the guards of its pods: node-remove deletes those. It must not run beside
 // a helper, which would create them again.
 func (h *Helper) Remove(ctx context.Context) error {
 	if err := link.NeedRoot(); err != nil {
@@ -241,7 +241,7 @@ func (h *Helper) Remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leaveSwitch deletes patch ports used only by the helper, and reverts the helper's changes
+// leaveSwitch deletes patch ports used only by the helper, and its reports, and reverts the helper's changes
 // of the management port: routes, and packets with addresses of 127.0.0.0/8. It returns the
 // part of the node that guards depend on, and the setting of the packet filter.
 func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter string, err error) {
@@ -259,6 +259,9 @@ func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter st
 			return node, filter, err
 		}
 	}
+	if err := forgetReports(ctx, sw); err != nil {
+		return node, filter, err
+	}
 	all, err := sw.Interfaces(ctx)
 	if err != nil {
 		return node, filter, err
@@ -271,4 +274,14 @@ func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter st
 	node.Pods = subnetsOf(addrs[node.Management])
 	_, err2 := link.EnsureRoutes(link.Routes{Interface: node.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric})
 	return node, filter, errors.Join(err, err2, allowLoopback(view{host: node}, false))
+}
+
+// forgetReports deletes the helper's reports in ovn-cms-options: a watcher would go on to warn of a host that has left.
+func forgetReports(ctx context.Context, sw *vswitch.Switch) error {
+	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.GatewayDownOption, names.FirewallOption} {
+		if _, err := sw.Controller().SetCMSOption(ctx, option, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }

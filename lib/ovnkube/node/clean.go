@@ -181,15 +181,7 @@ func (c *cleaner) gateway(ctx context.Context) error {
 // services removes the rules and routes of the gateway helper, and what it told OVN.
 func (c *cleaner) services(ctx context.Context) error {
 	helper := gateway.Helper{Options: gateway.Options{Flags: c.Flags, Node: c.name(), Log: c.Log}}
-	if err := helper.Remove(ctx); err != nil {
-		return err
-	}
-	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.GatewayDownOption, names.FirewallOption} {
-		if _, err := c.host.Switch.Controller().SetCMSOption(ctx, option, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return helper.Remove(ctx)
 }
 
 // nic moves NICs back that the role has moved to a bridge.
