@@ -48,7 +48,10 @@ func takePidfile(path string, overwrite bool) (*pidfile, error) {
 	return p, nil
 }
 
-// Hold makes this process the only one with a file, until release or its end. The file is a pidfile: the error names the
+// ErrHeld is the error of a file that another process holds.
+var ErrHeld = errors.New("already running")
+
+// Hold makes this process the only one with a file, until release or its end. The file is a pidfile: an error ErrHeld names the
 // process that has it.
 func Hold(path string) (release func(), err error) {
 	p, err := takePidfile(path, false)
@@ -131,7 +134,7 @@ func held(f *os.File, path string, err error) error {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &who); err == nil && who.Type != unix.F_UNLCK && who.Pid > 0 {
 		pid = int(who.Pid)
 	}
-	return fmt.Errorf("%s: already running as pid %d, aborting", path, pid)
+	return fmt.Errorf("%s: %w as pid %d, aborting", path, ErrHeld, pid)
 }
 
 func lock(f *os.File) error {

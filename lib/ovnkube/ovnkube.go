@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/ovnkube/node"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -118,10 +118,7 @@ func (p *Process) Run(ctx context.Context, ready func()) error {
 	return p.runtime().Run(ctx, ready, all...)
 }
 
-// hostFile, in the run directory, has the process with the role of a node.
-const hostFile = "ovnkube-host.pid"
-
-// holdHost makes this process the only one with the role of a node on this host: two would undo each other's changes.
+// holdHost makes this process the only one with the role of a node on this host.
 func (p *Process) holdHost() (release func(), err error) {
 	if p.Flags["init-node"] == "" {
 		return func() {}, nil
@@ -133,11 +130,7 @@ func (p *Process) holdHost() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err = daemon.Hold(filepath.Join(dir, hostFile))
-	if err != nil {
-		return nil, fmt.Errorf("this host has an ovnkube with --init-node: stop it first: %w", err)
-	}
-	return release, nil
+	return node.Hold(dir)
 }
 
 // connectTimeout bounds the wait for an Open vSwitch that hangs, before the start.

@@ -56,6 +56,15 @@ func Clean(ctx context.Context, o Options) error {
 		return err
 	}
 	defer sw.Close()
+	rundir, err := r.RunDir()
+	if err != nil {
+		return err
+	}
+	release, err := Hold(rundir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	cfg, err := r.Load(ctx, sw)
 	if err != nil {
 		return err

@@ -147,12 +147,32 @@ func TestCheck33_Capitals(t *testing.T) {
 	has(t, w.script("ip address show dev k8s-rack7-node-; ovs-vsctl get Interface k8s-rack7-node- external_ids:iface-id"), "10.128.2.2/23", "k8s-rack7-node-with-a-capital-name")
 }
 
-// A running node would make everything again.
+// A running node would make everything again, also one whose CNI server is down.
 func TestCleanRefusesWhileTheNodeRuns(t *testing.T) {
 	w := newWorld(t, "n9")
 	if err := w.StartSwitch(w.ctx); err != nil {
 		t.Fatal(err)
 	}
+	before := w.state()
+	refuses := func(what, want string) {
+		t.Helper()
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.Run(w.ctx, self, w.args("clean")...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", what, err)
+		}
+		if after := w.state(); after != before {
+			t.Errorf("%s: the host changed (-before +after):\n%s", what, cmp.Diff(before, after))
+		}
+	}
+	release, err := Hold(w.Path("/var/run/openvswitch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses("a process", "this host has an ovnkube with --init-node: stop it first: /var/run/openvswitch/ovnkube-host.pid: already running as pid ")
+	release()
 	if err := os.MkdirAll(w.Path(filepath.Dir(protocol.Socket)), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -161,16 +181,14 @@ func TestCleanRefusesWhileTheNodeRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	before := w.state()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := w.Run(w.ctx, self, w.args("clean")...); err == nil || !strings.Contains(err.Error(), "stop it first") {
+	refuses("a socket", "stop it first")
+}
+
+// Only a process that runs is one to stop: other errors of the file have a text of their own.
+func TestHoldNamesAProcessOnlyIfOneRuns(t *testing.T) {
+	_, err := Hold(filepath.Join(t.TempDir(), "missing"))
+	if err == nil || strings.Contains(err.Error(), "stop it first") {
 		t.Errorf("got %v", err)
-	}
-	if after := w.state(); after != before {
-		t.Errorf("the host changed (-before +after):\n%s", cmp.Diff(before, after))
 	}
 }
 
