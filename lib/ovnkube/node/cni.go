@@ -16,6 +16,10 @@ import (
 // after a boot.
 const bootFile = "/var/run/ovn-kubernetes/boot"
 
+// confDirID is the key of external_ids with the directory of the CNI configuration. It is a setting, too. The role writes it
+// before the configuration, so that a clean-up without the option finds the file.
+const confDirID = "ovn-k8s-cni-conf-path"
+
 func bootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -27,6 +27,9 @@ func (p *pass) configure(ctx context.Context, node *corev1.Node) (tunnel string,
 		tunnel = p.findTunnel(ctx, view, node)
 	}
 	want := externalIDs(p.options, p.name(), tunnel)
+	if p.Server != nil {
+		want[confDirID] = p.session.Config.CNIConfDir
+	}
 	// ovn-controller connects with these files, so they come first.
 	controller := p.sw.Controller()
 	if err := own(ctx, p, tls(p.options), controller.PlanTLS, controller.OwnTLS); err != nil {

@@ -132,6 +132,18 @@ func TestCleanUpOfAnotherNode(t *testing.T) {
 	}
 }
 
+// A clean-up without --cni-conf-dir finds the configuration in the directory that the role had.
+func TestCleanUpOfAnotherCNIDirectory(t *testing.T) {
+	w := newNode(t, "n25", "10.128.2.0/23")
+	before := w.settled()
+	w.start("cni-conf-dir=/etc/cni/other")
+	w.says("host is complete")
+	w.await("test -e /etc/cni/other/10-ovn-kubernetes.conflist")
+	w.stop()
+	w.clean()
+	w.becomes("a clean-up", before)
+}
+
 // A clean-up killed at any moment does not cut the host off, and the next one gives the host back.
 func TestCleanUpKilledAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv(killsVariable))

@@ -194,7 +194,8 @@ func TestAKnownHost(t *testing.T) {
 	w := newNode(t, "n12", "10.128.2.0/23")
 	w.script(`ovs-vsctl set Open_vSwitch . external_ids:hostname=n12 external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=198.18.0.11 \
 		external_ids:ovn-remote='"tcp:198.18.0.99:6642"' external_ids:ovn-nb='"tcp:198.18.0.99:6641"' \
-		external_ids:ovn-remote-probe-interval=100000 external_ids:ovn-openflow-probe-interval=180`)
+		external_ids:ovn-remote-probe-interval=100000 external_ids:ovn-openflow-probe-interval=180 \
+		external_ids:ovn-k8s-cni-conf-path=/etc/cni/net.d`)
 	w.start()
 	w.complete()
 	w.stop()
