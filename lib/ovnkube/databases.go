@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/hostids"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/settings"
@@ -31,7 +32,8 @@ type addresses struct{ north, south []string }
 type locator struct {
 	Options
 	share   kube.Sharing
-	now     atomic.Pointer[addresses] // nil: those of the settings
+	now     atomic.Pointer[addresses] // nil: those of the settings, or recorded ones
+	absent  atomic.Bool               // the API server has listed no Service: recorded addresses do not count
 	changed chan struct{}             // a value for each change
 }
 
@@ -39,20 +41,43 @@ func newLocator(o Options, share kube.Sharing) *locator {
 	return &locator{Options: o, share: share, changed: make(chan struct{}, 1)}
 }
 
-// resolve is options.Config with the addresses found, in the schemes of the settings. A unix socket stays as it is.
+// resolve is options.Config with the addresses found, in the schemes of the settings. A unix socket stays as it is. Until the
+// API server answers, those count that the node role of a former process has recorded: it may have found them.
 func (l *locator) resolve(s config.Sources) (config.Config, error) {
 	o, err := options.Resolve(s)
 	found := l.now.Load()
-	if err != nil || found == nil {
+	if err != nil || found == nil && l.absent.Load() {
 		return o.Config, err
 	}
+	if found == nil {
+		own := hostids.Own(s.ExternalIDs)
+		found = &addresses{north: recorded(o.NB, own["ovn-nb"]), south: recorded(o.SB, own["ovn-remote"])}
+	}
 	s.Flags = maps.Clone(s.Flags)
-	for option, remotes := range map[string][]string{"nb-address": located(o.NB, found.north), "sb-address": located(o.SB, found.south)} {
-		if len(remotes) > 0 {
+	use := func(option string, configured, found []string) {
+		if remotes := located(configured, found); len(remotes) > 0 && !slices.Equal(remotes, configured) {
 			s.Flags[option] = strings.Join(remotes, ",")
 		}
 	}
+	use("nb-address", o.NB, found.north)
+	use("sb-address", o.SB, found.south)
 	return options.Config(s)
+}
+
+// recorded are the addresses in a value of external_ids, nil if they have another scheme than those configured.
+func recorded(configured []string, value string) (all []string) {
+	if len(configured) == 0 || value == "" {
+		return nil
+	}
+	scheme, _, _ := strings.Cut(configured[0], ":")
+	for remote := range strings.SplitSeq(value, ",") {
+		address, same := strings.CutPrefix(remote, scheme+":")
+		if !same {
+			return nil
+		}
+		all = append(all, address)
+	}
+	return all
 }
 
 // located are the addresses found with the scheme of those configured, nil without tcp: or ssl:.
@@ -139,6 +164,9 @@ func (f *following) record(e kube.Event) {
 				f.slices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
 			}
 		}
+		if len(f.slices) == 0 && !f.absent.Swap(true) {
+			f.poke()
+		}
 	case !ok:
 		return
 	case e.Gone:
@@ -164,12 +192,17 @@ func (l *locator) use(all map[types.NamespacedName]*discoveryv1.EndpointSlice) e
 		return err
 	}
 	if before := l.now.Swap(&found); before == nil || !found.equal(*before) {
-		select {
-		case l.changed <- struct{}{}:
-		default:
-		}
+		l.poke()
 	}
 	return nil
+}
+
+// poke has the settings resolved again.
+func (l *locator) poke() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (a addresses) equal(b addresses) bool {

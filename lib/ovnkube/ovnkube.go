@@ -179,7 +179,9 @@ func (p *Process) ShowConfig(ctx context.Context) error {
 	} else {
 		fmt.Fprintln(p.Err, "Open vSwitch does not answer: without its external_ids")
 	}
-	err := p.runtime().ShowConfig(ctx, p.Out, sw)
+	r := p.runtime()
+	r.Resolve = options.Config // addresses that a process has found have no source
+	err := r.ShowConfig(ctx, p.Out, sw)
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		err = errors.Join(slices.DeleteFunc(slices.Clone(j.Unwrap()), func(e error) bool { return e == options.ErrNoRole })...)
 	}

@@ -100,3 +100,14 @@ func Given(ids map[string]string) map[string]string {
 	delete(out, names.FormerIDs)
 	return out
 }
+
+// Own returns the program's own values in ids, those that Given leaves out.
+func Own(ids map[string]string) map[string]string {
+	own := map[string]string{}
+	for key, n := range notes(ids) {
+		if ids[key] == n.Set {
+			own[key] = n.Set
+		}
+	}
+	return own
+}

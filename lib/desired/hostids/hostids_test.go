@@ -53,6 +53,9 @@ func TestPlan(t *testing.T) {
 	if got := Given(ids); got["ovn-encap-ip"] != "192.0.2.9" || got["ovn-remote"] != "tcp:old:6642" {
 		t.Errorf("given: %v", got)
 	}
+	if diff := cmp.Diff(map[string]string{"ovn-remote": "tcp:third:6642"}, Own(ids)); diff != "" {
+		t.Errorf("own (-want +got):\n%s", diff)
+	}
 	before["ovn-encap-ip"] = "192.0.2.9"
 	if diff := cmp.Diff(before, apply(t, ids, nil)); diff != "" {
 		t.Errorf("taken back (-want +got):\n%s", diff)
