@@ -23,6 +23,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
@@ -62,7 +63,7 @@ type Helper struct {
 	Options
 	engine atomic.Pointer[engine]
 	adopts bool // it serves the bridge that is shared, since no option names one
-	idle   idleness
+	idle   declare.Idle
 }
 
 // closed is Closed for the present settings.
@@ -131,11 +132,11 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 	h = &Helper{Options: h.Options, adopts: h.Bridge == ""}
 	cluster, err := h.begin(ctx, s)
 	if err != nil {
-		idle.failed(ctx, h, s, err)
+		idle.Failed(ctx, sw, cfg.RunDir, h.log("gateway"), err)
 		return err
 	}
 	defer cluster.Close()
-	*idle = idleness{}
+	*idle = declare.Idle{}
 	e := newEngine(h, cfg, sw)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -183,7 +184,7 @@ func (h *Helper) adoptBridge(ctx context.Context, sw *vswitch.Switch) error {
 	if err != nil {
 		return err
 	}
-	bridge, nics := sharedBridge(all)
+	bridge, nics := declare.SharedBridge(all)
 	switch {
 	case bridge == "":
 	case len(nics) == 1:
@@ -193,23 +194,6 @@ func (h *Helper) adoptBridge(ctx context.Context, sw *vswitch.Switch) error {
 		h.log("gateway").Errorf("bridge %s: shared with a gateway, but not served, half of the connections of pods fail; NICs in it: %q; start this program with --physical-bridge=%s and --physical-interface", bridge, nics, bridge)
 	}
 	return nil
-}
-
-// sharedBridge returns the bridge that gateway-init has connected with br-int, "" if
-// there is none, and the NICs in it.
-func sharedBridge(all []vswitch.Interface) (bridge string, nics []string) {
-	for _, i := range all {
-		to, ok := strings.CutPrefix(i.Name, names.PatchFromIntegration(""))
-		if ok && i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" && to != names.LocalBridge {
-			bridge = to
-		}
-	}
-	for _, i := range all {
-		if i.Bridge == bridge && bridge != "" && (i.Type == "" || i.Type == "system" || i.Type == "dpdk") {
-			nics = append(nics, i.Name)
-		}
-	}
-	return bridge, nics
 }
 
 // patchTimeout bounds the time for which a start waits for ovs-vswitchd.
@@ -273,7 +257,7 @@ type ports struct {
 
 func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 	var p ports
-	p.shared, _ = sharedBridge(all)
+	p.shared, _ = declare.SharedBridge(all)
 	for _, i := range all {
 		switch {
 		case i.Name == bridge && i.Bridge == bridge && bridge != "":

@@ -39,7 +39,7 @@ func (e *engine) readPorts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shared, nics := sharedBridge(all)
+	shared, nics := declare.SharedBridge(all)
 	e.send(func() []string {
 		if p.node == "" { // a management port missing for a moment does not make this another node
 			p.node = e.ports.node

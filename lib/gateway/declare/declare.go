@@ -198,8 +198,8 @@ func (d *Declarer) declare(ctx context.Context) error {
 	return nil
 }
 
-// Down declares one mode of gateways of this host down, as long as there is no Monitor.
-func Down(ctx context.Context, sw *vswitch.Switch, log *logrus.Entry, mode string, why error) error {
+// declareDown declares one mode of gateways of this host down, while there is no Monitor.
+func declareDown(ctx context.Context, sw *vswitch.Switch, log *logrus.Entry, mode string, why error) error {
 	changed, err := sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
 		modes := names.SplitModes(was)
 		if !slices.Contains(modes, mode) {
