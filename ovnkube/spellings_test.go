@@ -72,10 +72,13 @@ func rowsOf(t *testing.T, kubeconfig string, options ...string) []string {
 			return err == nil && n.Annotations[names.HostSubnetAnnotation] != ""
 		})
 	}
-	var rows []string
 	h.eventually("a route to the host n2", func() bool { // it comes from the watcher, after the annotation
-		rows = rowsIn(h.dump(central.NBTCP, "OVN_Northbound"))
+		rows := rowsIn(h.dump(central.NBTCP, "OVN_Northbound"))
 		return slices.ContainsFunc(rows, func(r string) bool { return strings.Contains(r, `"192.0.2.2`) })
+	})
+	h.eventually("ovn-northd has reported whether each port is up", func() bool {
+		out, err := central.NBCtl("--bare", "--columns=name", "find", "Logical_Switch_Port", "up=[]")
+		return err == nil && strings.TrimSpace(out) == ""
 	})
 	if status := p.stop(); status != 0 {
 		t.Errorf("status %d", status)
