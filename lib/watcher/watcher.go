@@ -25,6 +25,7 @@ import (
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb/nbdb"
@@ -261,7 +262,7 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 // check returns, before the watcher is ready, errors that waiting would not cure.
 func (w *Watcher) check(ctx context.Context, c *connections) error {
 	_, found, err := records.New(c.db).Topology()
-	if err != nil && w.Companion == nil {
+	if err != nil && w.Companion == nil && !errors.As(err, new(topology.Unfit)) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)

@@ -76,6 +76,14 @@ func (s State) Topology() topology.Cluster {
 	return s.record
 }
 
+// Unfit is the error about gateways left out of the topology, if nothing else is wrong in the record.
+func (s State) Unfit() error {
+	if errors.As(s.invalid, new(topology.Unfit)) {
+		return s.invalid
+	}
+	return nil
+}
+
 // A Change computes the desired topology from the present one. It is called again after a conflict with another
 // client.
 type Change func(State) (topology.Cluster, error)

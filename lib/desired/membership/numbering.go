@@ -46,11 +46,12 @@ func (n Numbering) Begin() Change {
 	}
 }
 
-// known returns the existing cluster, or its copy, with the nodes of an older release.
+// known returns the existing cluster, or its copy, with the nodes of an older release. It lacks gateways that do not fit in:
+// they do not keep a program from starting.
 func (n Network) known(s State) (c topology.Cluster, err error) {
 	if s.saved != nil {
 		c = *s.saved
-	} else if c, err = n.existing(s); err != nil {
+	} else if c, err = n.existing(s); err != nil && s.Unfit() == nil {
 		return c, err
 	}
 	return withOlder(c, s.OlderNodes())

@@ -195,9 +195,9 @@ func (e *editor) egress(name string, g topology.Gateway) (own []netip.Prefix, wh
 func (e *editor) foreign(name, gateway string, g topology.Gateway) string {
 	const text = "annotation %s: %s %s is that of node %s: correct the address on this host, or delete that Node"
 	old := e.Gateways[gateway]
-	for _, ip := range g.IPs {
+	for _, ip := range g.Outside() {
 		has := func(p netip.Prefix) bool { return p.Addr() == ip.Addr() }
-		if other := e.index.owner(ip.Addr()); other != "" && other != name && g.Mode != topology.Local && !slices.ContainsFunc(old.IPs, has) {
+		if other := e.index.owner(ip.Addr()); other != "" && other != name && !slices.ContainsFunc(old.Outside(), has) {
 			return fmt.Sprintf(text, names.GatewayAnnotation, "physical IP", ip.Addr(), other)
 		}
 	}

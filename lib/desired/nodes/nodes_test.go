@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/membership"
-	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
@@ -244,181 +243,6 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// claim publishes a claim of a host with some address.
-func (s *simulation) claim(name, chassis, ip string, edit func(*topology.Gateway)) {
-	g := &topology.Gateway{
-		Mode: topology.Bridge, Interface: "breth0", MAC: "0a:58:c0:a8:02:03", IPs: []netip.Prefix{netip.MustParsePrefix(ip)}, Tunnel: netip.MustParsePrefix(ip).Addr(),
-	}
-	if edit != nil {
-		edit(g)
-	}
-	n := s.nodes[name].DeepCopy()
-	s.nodes[name] = n
-	maps.Copy(n.Annotations, nodeclaim.Claim{Chassis: chassis, Gateway: g}.Annotations(name))
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: netip.MustParsePrefix(ip).Addr().String()}}
-}
-
-// The claim of a node becomes its chassis and its gateway. That of another's address, chassis, bridge or tunnel does not.
-func TestClaims(t *testing.T) {
-	s := simulate(t, "10.0.0.0/16/24")
-	for i := range 4 {
-		s.add(fmt.Sprint("n", i))
-	}
-	s.next(s.list())
-	s.claim("n1", "c1", "192.0.2.1/24", nil)
-	step := s.next(s.put("n1"))
-	if g := s.record.Gateways["n1"]; len(step.Problems) > 0 || s.record.Chassis["n1"] != "c1" || g.Chassis != "c1" || g.Node != "n1" || !g.First || len(g.Join) != 1 {
-		t.Fatalf("%+v, problems %v", s.record, step.Problems)
-	}
-	if step := s.next(s.put("n1")); !step.Before.Equal(step.Record) {
-		t.Errorf("again: %+v", step.Record)
-	}
-	for _, open := range []bool{true, false} {
-		s.claim("n1", "c1", "192.0.2.1/24", func(g *topology.Gateway) { g.Closed = !open })
-		s.next(s.put("n1"))
-		if g := s.record.Gateways["n1"]; g.Closed == open {
-			t.Errorf("NodePorts %v: %+v", open, g)
-		}
-	}
-	s.claim("n2", "c1", "192.0.2.2/24", nil)
-	s.problem(s.next(s.put("n2")), "n2", "system-id c1 in annotation k8s.ovn.org/node-chassis-id is that of node n1")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.IPs = s.record.Gateways["n1"].IPs })
-	s.problem(s.next(s.put("n2")), "n2", "physical IP 192.0.2.1 is that of node n1")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.Tunnel = netip.MustParseAddr("192.0.2.1") })
-	s.problem(s.next(s.put("n2")), "n2", "tunnel address 192.0.2.1 is that of node n1")
-	s.nodes["n2"].Annotations[names.GatewayAnnotation] = s.nodes["n1"].Annotations[names.GatewayAnnotation]
-	s.problem(s.next(s.put("n2")), "n2", `interface-id "breth0_n1" is not`)
-	s.claim("n2", "c2", "10.0.0.1/24", nil)
-	s.problem(s.next(s.put("n2")), "n2", "physical IP 10.0.0.1/24 is in a network of the cluster's own")
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) {
-		for i := range 200 {
-			g.NextHops = append(g.NextHops, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
-		}
-	})
-	if p := s.next(s.put("n2")).Problems[topology.NodeUnit("n2")]; p == nil || len(p.Error()) > 800 {
-		t.Errorf("many values: %v", p)
-	}
-	s.claim("n2", "c2", "192.0.2.2/24", func(g *topology.Gateway) {
-		g.NextHops = []netip.Addr{netip.MustParseAddr("192.0.2.253"), netip.MustParseAddr("192.0.2.254")}
-	})
-	s.problem(s.next(s.put("n2")), "n2", "default gateways 192.0.2.253,192.0.2.254: give at most one IPv4 and one IPv6 address")
-	if len(s.record.Gateways) != 1 {
-		t.Errorf("gateways: %+v", s.record.Gateways)
-	}
-
-	// A refused claim counts when the other node is gone.
-	s.claim("n2", "c1", "192.0.2.2/24", nil)
-	s.problem(s.next(s.put("n2")), "n2", "is that of node n1")
-	s.problem(s.next(s.remove("n1")), "n2", "")
-	if s.record.Chassis["n2"] != "c1" || s.record.Gateways["n2"].Chassis != "c1" || len(s.record.Gateways) != 1 || s.record.Nodes["n1"] != nil || s.record.Chassis["n1"] != "" {
-		t.Errorf("after n1 is gone: %+v", s.record)
-	}
-
-	// A gateway that is no more, and one with an annotation that cannot be read: the former one stays.
-	s.nodes["n2"].Annotations[names.GatewayAnnotation] = "{"
-	s.problem(s.next(s.put("n2")), "n2", "is not JSON")
-	if len(s.record.Gateways) != 1 {
-		t.Errorf("after a bad annotation: %+v", s.record.Gateways)
-	}
-	maps.Copy(s.nodes["n2"].Annotations, nodeclaim.Claim{Chassis: "c1"}.Annotations("n2"))
-	s.problem(s.next(s.put("n2")), "n2", "")
-	if len(s.record.Gateways) != 0 || s.record.Chassis["n2"] != "c1" {
-		t.Errorf("without a gateway: %+v", s.record)
-	}
-}
-
-// A Node does not get the address of an older one by reporting it, too; later reports do not take it from a gateway.
-func TestAClaimToAnAddressOfAnOlderNode(t *testing.T) {
-	s := simulate(t, "10.0.0.0/16/24")
-	for _, name := range []string{"old", "new"} {
-		s.add(name)
-	}
-	s.nodes["old"].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
-	s.next(s.list())
-	s.claim("new", "c2", "192.0.2.1/24", nil)
-	s.problem(s.next(s.put("new")), "new", "physical IP 192.0.2.1 is that of node old")
-	s.claim("new", "c2", "192.0.2.2/24", nil)
-	s.problem(s.next(s.put("new")), "new", "")
-	s.nodes["old"].Status.Addresses = append(s.nodes["old"].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.2"})
-	s.put("old")
-	s.claim("new", "c2", "192.0.2.2/24", func(g *topology.Gateway) { g.Closed = true })
-	s.problem(s.next(s.put("new")), "new", "")
-	if !s.record.Gateways["new"].Closed {
-		t.Errorf("%+v", s.record.Gateways)
-	}
-}
-
-// A gateway gets packets of its own node's pods only: egress subnets of others are left out, at each start again.
-func TestEgressSubnetsOfOthers(t *testing.T) {
-	s := simulate(t, "10.0.0.0/16/24")
-	for _, name := range []string{"n0", "n1"} {
-		s.add(name)
-	}
-	s.next(s.list())
-	prefixes := func(all ...string) (out []netip.Prefix) {
-		for _, text := range all {
-			out = append(out, netip.MustParsePrefix(text))
-		}
-		return out
-	}
-	for _, foreign := range []string{"10.0.1.0/24", "10.0.0.0/16", "0.0.0.0/0", "fd00::/64"} {
-		s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.128/25", foreign) })
-		want := "egress subnet " + foreign + " is not in the node's subnets 10.0.0.0/24"
-		if foreign == "10.0.0.0/16" || foreign == "0.0.0.0/0" { // overlaps the other one
-			s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes(foreign) })
-		}
-		s.problem(s.next(s.put("n0")), "n0", want)
-		for _, p := range s.record.Gateways["n0"].Rampout {
-			if p != prefixes("10.0.0.128/25")[0] {
-				t.Errorf("the gateway has %s", p)
-			}
-		}
-		s.start()
-		if step := s.next(s.list()); !step.Before.Equal(step.Record) {
-			t.Errorf("%s: a start wrote %+v", foreign, step.Record.Gateways)
-		}
-	}
-	s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.0/24") })
-	s.problem(s.next(s.put("n0")), "n0", "")
-	s.claim("n1", "c1", "192.0.2.2/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.1.0/24") })
-	s.problem(s.next(s.put("n1")), "n1", "")
-	if a, b := s.record.Gateways["n0"].Rampout, s.record.Gateways["n1"].Rampout; !slices.Equal(a, prefixes("10.0.0.0/24")) || !slices.Equal(b, prefixes("10.0.1.0/24")) {
-		t.Errorf("own subnets: %v and %v", a, b)
-	}
-}
-
-// Hosts that publish nothing have what commands recorded: a cluster is taken over host by host.
-func TestCommandsAndClaims(t *testing.T) {
-	s := simulate(t, "10.0.0.0/16/24")
-	c, err := s.record.WithNode("n1", []netip.Prefix{netip.MustParsePrefix("10.0.7.0/25")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c = c.WithChassis("n1", "c1")
-	for _, name := range []string{"N1", "outer"} {
-		if c, err = c.WithGateway(name, topology.Gateway{Mode: topology.Physical, Interface: "eth1", Chassis: map[string]string{"N1": "c1", "outer": "c9"}[name], MAC: "0a:58:c0:a8:02:04",
-			IPs: []netip.Prefix{netip.MustParsePrefix(map[string]string{"N1": "192.0.2.9/24", "outer": "192.0.2.99/24"}[name])}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.record = c.WithNodeOnChassis("n1", "c1")
-	s.start()
-	s.add("n1")
-	step := s.next(s.list())
-	if !step.Before.Equal(step.Record) || s.nodes["n1"].Annotations[names.HostSubnetAnnotation] != "10.0.7.0/25" {
-		t.Errorf("%+v, annotations %v", step.Record, s.nodes["n1"].Annotations)
-	}
-	s.claim("n1", "c1", "192.0.2.9/24", nil)
-	s.next(s.put("n1"))
-	if g := s.record.Gateways["N1"]; g.Mode != topology.Bridge || g.Node != "n1" || len(s.record.Gateways) != 2 {
-		t.Errorf("the gateway was not taken over: %+v", s.record.Gateways)
-	}
-	s.next(s.remove("n1"))
-	if _, ok := s.record.Gateways["outer"]; !ok || len(s.record.Gateways) != 1 || len(s.record.Nodes) != 0 {
-		t.Errorf("a gateway that is no node's: %+v", s.record.Gateways)
-	}
-}
-
 // After any changes, a master that starts finds nothing to do, and no two nodes share anything.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(300) {
@@ -440,7 +264,12 @@ func TestRestartsChangeNothing(t *testing.T) {
 				dirty = append(dirty, s.put(name)...)
 			default:
 				i := r.IntN(4)
-				s.claim(name, fmt.Sprint("c", r.IntN(4)), fmt.Sprintf("192.0.2.%d/24", 1+i), func(g *topology.Gateway) { g.Closed = r.IntN(2) == 0 })
+				s.claim(name, fmt.Sprint("c", r.IntN(4)), fmt.Sprintf("192.0.2.%d/24", 1+i), func(g *topology.Gateway) {
+					g.Closed = r.IntN(2) == 0
+					if r.IntN(4) == 0 {
+						g.Mode, g.IPs[0] = topology.Local, netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", 1+r.IntN(4)))
+					}
+				})
 				dirty = append(dirty, s.put(name)...)
 			}
 			if r.IntN(3) > 0 {

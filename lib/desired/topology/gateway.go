@@ -240,6 +240,15 @@ func (g Gateway) checkHop(hop netip.Addr) error {
 	return fmt.Errorf("default gateway %s is not in the subnet of physical IP %s: give a neighbour in %s", hop, g.IPs[i], g.IPs[i].Masked())
 }
 
+// Outside are the addresses that no other gateway may have: none of a local gateway. Only its own host sends to its
+// addresses, and by default all local gateways have the same.
+func (g Gateway) Outside() []netip.Prefix {
+	if g.Mode == Local {
+		return nil
+	}
+	return g.IPs
+}
+
 // check returns the conflicts of g with other gateways.
 func (all Gateways) check(name string, g Gateway) error {
 	var errs []error
@@ -257,8 +266,8 @@ func (all Gateways) check(name string, g Gateway) error {
 		if a, b, overlap := ipnet.Overlap(g.Rampout, o.Rampout); overlap {
 			errs = append(errs, fmt.Errorf("rampout subnet %s overlaps %s of gateway %s: give each address to one gateway", a, b, other))
 		}
-		for _, ip := range g.IPs {
-			if g.Mode != Local && slices.ContainsFunc(o.IPs, func(p netip.Prefix) bool { return p.Addr() == ip.Addr() }) {
+		for _, ip := range g.Outside() {
+			if slices.ContainsFunc(o.Outside(), func(p netip.Prefix) bool { return p.Addr() == ip.Addr() }) {
 				errs = append(errs, fmt.Errorf("physical IP %s is gateway %s's already: give another one", ip.Addr(), other))
 			}
 		}

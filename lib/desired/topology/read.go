@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,10 @@ type Parser struct {
 
 // gateway parses the text of a gateway. Callers must not write to its slices.
 func (p *Parser) gateway(text string) (Gateway, error) {
-	g, ok := p.last[text]
+	g, ok := p.now[text]
+	if !ok {
+		g, ok = p.last[text]
+	}
 	if !ok {
 		if err := json.Unmarshal([]byte(text), &g); err != nil {
 			return g, fmt.Errorf("%.100q is not a gateway: %w", text, err)
@@ -44,10 +48,15 @@ type reader struct {
 	rampouts disjoint
 	names    map[string]bool // of gateways, in lower case
 	nics     map[nic]bool
-	outside  map[netip.Addr]bool // IPs of gateways
+	outside  map[netip.Addr]bool // of gateways, see Gateway.Outside
 	joined   map[netip.Addr]bool // their join addresses
 	conflict bool                // a key was not read by itself: see Parser.plain
+	unfit    int                 // gateways left out: see Unfit
 }
+
+// Unfit is the error about a record with gateways that do not fit in, for example because another one has their address.
+// These are left out; everything else was read.
+type Unfit struct{ error }
 
 type nic struct{ chassis, name string }
 
@@ -79,7 +88,7 @@ func (r *reader) indexGateway(name string, g Gateway) {
 	r.names[strings.ToLower(name)] = true
 	r.nics[nic{g.Chassis, g.Interface}] = true
 	r.rampouts = r.rampouts.with(g.Rampout)
-	for _, ip := range g.IPs {
+	for _, ip := range g.Outside() {
 		r.outside[ip.Addr()] = true
 	}
 	for _, a := range g.Join {
@@ -152,6 +161,7 @@ func (r *reader) readGateway(name, text string) error {
 	r.conflict = true
 	with, err := r.add(name, g, nil)
 	if err != nil {
+		r.unfit++
 		return err
 	}
 	r.Cluster = with
@@ -159,10 +169,10 @@ func (r *reader) readGateway(name, text string) error {
 	return nil
 }
 
-// unlike reports whether g shares no name, NIC, egress subnet or IP with another gateway.
+// unlike reports whether g shares no name, NIC, egress subnet or address outside with another gateway.
 func (r *reader) unlike(name string, g Gateway) bool {
 	return !r.names[strings.ToLower(name)] && !r.nics[nic{g.Chassis, g.Interface}] && !r.rampouts.overlap(g.Rampout) &&
-		!slices.ContainsFunc(g.IPs, func(p netip.Prefix) bool { return r.outside[p.Addr()] })
+		!slices.ContainsFunc(g.Outside(), func(p netip.Prefix) bool { return r.outside[p.Addr()] })
 }
 
 // disjoint are sorted prefixes without overlaps.
@@ -233,8 +243,8 @@ func (all Gateways) conflicts(g Gateway) bool {
 	for _, o := range all {
 		_, _, overlap := ipnet.Overlap(g.Rampout, o.Rampout)
 		if overlap || o.Chassis == g.Chassis && o.Interface == g.Interface || slices.ContainsFunc(g.Join, func(a netip.Addr) bool { return slices.Contains(o.Join, a) }) ||
-			slices.ContainsFunc(g.IPs, func(p netip.Prefix) bool {
-				return slices.ContainsFunc(o.IPs, func(q netip.Prefix) bool { return p.Addr() == q.Addr() })
+			slices.ContainsFunc(g.Outside(), func(p netip.Prefix) bool {
+				return slices.ContainsFunc(o.Outside(), func(q netip.Prefix) bool { return p.Addr() == q.Addr() })
 			}) {
 			return true
 		}
@@ -242,11 +252,27 @@ func (all Gateways) conflicts(g Gateway) bool {
 	return false
 }
 
-// readKeys reads all keys, in their order. Keys in conflict with others are in the error.
+// order lists the keys of nodes, and then those of gateways by their join addresses: the first free one is given, so
+// that of two gateways in conflict mostly the one that came later is left out.
+func (p *Parser) order(keys map[string]string) (sorted []string) {
+	joins := map[string]netip.Addr{}
+	for key, text := range keys {
+		if strings.HasPrefix(key, names.GatewayPrefix) {
+			if g, err := p.gateway(text); err == nil && len(g.Join) > 0 {
+				joins[key] = g.Join[0]
+			}
+		}
+		sorted = append(sorted, key)
+	}
+	slices.SortFunc(sorted, func(a, b string) int { return cmp.Or(joins[a].Compare(joins[b]), cmp.Compare(a, b)) })
+	return sorted
+}
+
+// readKeys reads all keys. Those in conflict with earlier ones are in the error.
 func (p *Parser) readKeys(c Cluster, keys map[string]string) (Cluster, error) {
 	r := newReader(c, p)
 	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range p.order(keys) {
 		if err := r.read(key, keys[key]); err != nil {
 			errs = append(errs, fmt.Errorf("reading %s of the topology: %w", key, err))
 		}
@@ -259,5 +285,8 @@ func (p *Parser) readKeys(c Cluster, keys map[string]string) (Cluster, error) {
 	}
 	p.plain = len(errs) == 0 && !r.conflict && r.Gateways.firsts() == min(len(r.Gateways), 1)
 	r.Gateways = r.Gateways.oneFirst()
+	if len(errs) > 0 && len(errs) == r.unfit {
+		return r.Cluster, Unfit{errors.Join(errs...)}
+	}
 	return r.Cluster, errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -40,7 +39,7 @@ func empty(t testing.TB) Cluster {
 // readOneByOne has the result of readKeys, in time quadratic in the number of keys.
 func readOneByOne(c Cluster, keys map[string]string) (Cluster, error) {
 	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range (&Parser{now: map[string]Gateway{}}).order(keys) {
 		r := newReader(c, new(Parser))
 		r.Nodes, r.Chassis, r.Gateways = maps.Clone(c.Nodes), maps.Clone(c.Chassis), maps.Clone(c.Gateways)
 		r.index()

@@ -211,7 +211,8 @@ func (c Cluster) Registry() map[string]string {
 }
 
 // ReadRegistry reads the output of Registry. Other keys are ignored. Nodes and
-// gateways in conflict with others are left out of the Cluster and named in the error.
+// gateways in conflict with others are left out of the Cluster and named in the error: an
+// Unfit if that is all of it.
 func ReadRegistry(r map[string]string) (Cluster, error) { return new(Parser).ReadRegistry(r) }
 
 // ReadRegistry is the function ReadRegistry, with values read before. The caller must not change r any more.

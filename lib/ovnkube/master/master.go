@@ -113,6 +113,9 @@ func (m companion) Begin(ctx context.Context, l watcher.Links) error {
 	if err != nil {
 		return settings.Wrong(err)
 	}
+	if err := s.Unfit(); err != nil {
+		l.Log("master").Errorf("gateways of the record are left out: %v", err)
+	}
 	changes, err := store.Commit(ctx, &nbsync.Sync{DB: l.Term}, s.Router, membership.Rows(s.Topology(), after, topology.ClusterUnit))
 	if err == nil && len(changes) > 0 {
 		l.Log("master").WithField("nodes", len(after.Nodes)).Infof("gives the nodes of this cluster subnets of %s", ipnet.Join(n.Ranges))
