@@ -238,6 +238,16 @@ func RouterToExternal(gateway string) string { return "rtoe-" + GatewayRouter(ga
 // ExternalToRouter is the external switch's port to the gateway router.
 func ExternalToRouter(gateway string) string { return "etor-" + GatewayRouter(gateway) }
 
+// BetweenRouters reports whether a name begins as that of a port between one of our routers and a switch.
+func BetweenRouters(port string) bool {
+	for _, start := range []string{RouterToSwitch(""), SwitchToRouter(""), RouterToJoin(""), JoinToRouter(""), RouterToExternal(""), ExternalToRouter("")} {
+		if strings.HasPrefix(port, start) {
+			return true
+		}
+	}
+	return false
+}
+
 // ExternalPort is the logical port of a gateway's NIC or bridge.
 func ExternalPort(iface, gateway string) string { return iface + "_" + gateway }
 

@@ -220,6 +220,9 @@ func parseInterface(port, node string) (string, error) {
 	if !ok || name == "" || len(name) > 15 || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '"' }) {
 		return "", fmt.Errorf("interface-id %.60q is not the name of an interface and the node's, as in \"breth0_%s\"", port, node)
 	}
+	if names.BetweenRouters(port) { // the database refuses two ports with one name
+		return "", fmt.Errorf("interface-id %.60q begins as the name of a port of a router: give an interface with another name", port)
+	}
 	return name, nil
 }
 
