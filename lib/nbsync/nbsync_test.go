@@ -369,6 +369,36 @@ func TestOneBadUnitDoesNotHoldUpTheRest(t *testing.T) {
 	}
 }
 
+// A row wanted twice fails the second unit, and not the whole transaction.
+func TestRowsWantedTwice(t *testing.T) {
+	_, _, s := open(t)
+	w := small(t)
+	want := rowsOf(w, w.Units())
+	twice, child := newRow("pod/default/twice"), newRow("pod/default/zchild")
+	group := nb.Row{Table: nbdb.PortGroupTable, ID: "group", Model: &nbdb.PortGroup{Name: "group"}}
+	child.In = append(child.In, nb.Ref{Table: nbdb.PortGroupTable, ID: "group", Column: "ports"})
+	want["pod/default/twice"] = []nb.Row{group, twice, twice}
+	want["pod/default/zchild"] = []nb.Row{child}
+	want["pod/default/zother"] = want["pod/default/p1"]
+	p, err := s.Plan(want)
+	if err != nil || len(p.Failed) != 3 {
+		t.Fatalf("%v, failed: %v", err, p.Failed)
+	}
+	for u, text := range map[nb.Unit]string{
+		"pod/default/twice":  `logical port "pod_default_twice" is wanted twice, first by pod/default/twice`,
+		"pod/default/zchild": "waiting for port group group",
+		"pod/default/zother": `logical port "default_p1" is wanted twice, first by pod/default/p1`,
+	} {
+		if err := p.Failed[u]; err == nil || err.Error() != text {
+			t.Errorf("%s: %v, want %q", u, err, text)
+		}
+		delete(want, u)
+	}
+	if _, err := s.ApplyAll(t.Context(), want); err != nil {
+		t.Errorf("the others: %v", err)
+	}
+}
+
 func TestGuard(t *testing.T) {
 	c, db, s1 := open(t)
 	_, _, s2 := connect(t, c)

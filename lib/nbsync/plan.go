@@ -59,9 +59,14 @@ type tableID struct{ table, id string }
 // match finds the existing row for each desired row: "" if it must be created. Units with impossible rows go to
 // Failed, and with them the units depending on their new rows.
 func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
-	found := map[tableID]string{}
+	found, of := map[tableID]string{}, map[tableID]nb.Unit{}
 	for _, u := range slices.Sorted(maps.Keys(want)) {
 		for _, r := range want[u] {
+			if first, twice := of[tableID{r.Table, r.ID}]; twice { // the database refuses two rows to create with one name
+				p.Failed[u] = fmt.Errorf("%s %q is wanted twice, first by %s", p.have.tables[r.Table].Kind, r.ID, first)
+				continue
+			}
+			of[tableID{r.Table, r.ID}] = u
 			uuid, ok := p.have.find(r.Table, r.ID)
 			if !ok {
 				var adopt bool
@@ -73,8 +78,15 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 			found[tableID{r.Table, r.ID}] = uuid
 		}
 	}
+	forgetNew := func(u nb.Unit) { // its rows will not be created
+		for _, r := range want[u] {
+			if id := (tableID{r.Table, r.ID}); found[id] == "" && of[id] == u {
+				delete(found, id)
+			}
+		}
+	}
 	for u := range p.Failed {
-		forgetNew(want[u], found)
+		forgetNew(u)
 	}
 	for more := true; more; {
 		more = false
@@ -84,7 +96,7 @@ func (p *Plan) match(want map[nb.Unit][]nb.Row) map[tableID]string {
 			}
 			if missing := p.missing(rows, found); missing != "" {
 				p.Failed[u], more = fmt.Errorf("waiting for %s", missing), true
-				forgetNew(rows, found)
+				forgetNew(u)
 			}
 		}
 	}
@@ -106,15 +118,6 @@ func (p *Plan) parents(r nb.Row, found map[tableID]string) []location {
 		}
 	}
 	return out
-}
-
-// forgetNew removes rows from found that will not be created.
-func forgetNew(rows []nb.Row, found map[tableID]string) {
-	for _, r := range rows {
-		if found[tableID{r.Table, r.ID}] == "" {
-			delete(found, tableID{r.Table, r.ID})
-		}
-	}
 }
 
 // missing names a referenced row that neither exists nor is created.
