@@ -30,11 +30,18 @@ const maxAddrs = 64
 // newHost returns the host of a Node.
 func newHost(node *corev1.Node) host {
 	_, control := node.Labels[names.LabelControlPlane]
-	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), addrs: hostAddrs(node.Status.Addresses), control: control}
-	if h.left = len(h.addrs) - maxAddrs; h.left > 0 {
-		h.addrs = h.addrs[:maxAddrs]
-	}
+	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), control: control}
+	h.addrs, h.left = ReportedBy(node)
 	return h
+}
+
+// ReportedBy are the addresses that count of those in a Node, sorted, and the number of those left out.
+func ReportedBy(node *corev1.Node) (addrs []netip.Addr, left int) {
+	addrs = hostAddrs(node.Status.Addresses)
+	if left = len(addrs) - maxAddrs; left > 0 {
+		return addrs[:maxAddrs], left
+	}
+	return addrs, 0
 }
 
 // hostAddrs are the addresses of a Node, sorted.
@@ -53,7 +60,7 @@ func hostAddrs(list []corev1.NodeAddress) (out []netip.Addr) {
 
 // same reports whether two hosts have the same addresses, and the same right to them.
 func (h host) same(o host) bool {
-	return slices.Equal(h.addrs, o.addrs) && (h.addrs == nil || h.created == o.created && h.control == o.control) && max(h.left, 0) == max(o.left, 0)
+	return slices.Equal(h.addrs, o.addrs) && (h.addrs == nil || h.created == o.created && h.control == o.control) && h.left == o.left
 }
 
 // compareAge orders hosts that report one address by their right to it: the older one was right once.

@@ -118,6 +118,28 @@ func TestAClaimToAnAddressOfAnOlderNode(t *testing.T) {
 	}
 }
 
+// A Node keeps younger ones from no more addresses than count elsewhere, however many it reports.
+func TestManyAddressesOfAnOlderNode(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	s.add("old")
+	for i := range 254 {
+		s.nodes["old"].Status.Addresses = append(s.nodes["old"].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", 254-i)})
+	}
+	s.next(s.list())
+	refused := 0
+	for i := range 254 {
+		name := fmt.Sprint("n", i)
+		s.add(name)
+		s.claim(name, fmt.Sprint("c", i), fmt.Sprintf("192.0.2.%d/24", i+1), nil)
+		if s.next(s.put(name)).Problems[topology.NodeUnit(name)] != nil {
+			refused++
+		}
+	}
+	if refused != 64 {
+		t.Errorf("gateways of %d younger Nodes are refused, want 64", refused)
+	}
+}
+
 // A local gateway may have any address, as many have the same: it takes none from a gateway of another mode, and keeps none
 // for its own change of mode.
 func TestALocalGatewayWithAnAddressOfAnother(t *testing.T) {

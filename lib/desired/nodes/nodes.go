@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/nodeclaim"
@@ -88,11 +89,7 @@ func read(o *corev1.Node) *node {
 			n.annotations[key] = v
 		}
 	}
-	for _, a := range o.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
-			n.addrs = append(n.addrs, ip)
-		}
-	}
+	n.addrs, _ = facts.ReportedBy(o)
 	var err error
 	if n.claim, err = nodeclaim.Parse(o.Name, n.annotations); err != nil {
 		n.invalid = &feature.Problem{Reason: badClaim, Message: err.Error()}
