@@ -11,6 +11,7 @@ import (
 
 	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 )
 
@@ -165,29 +166,27 @@ func TestALocalGatewayWithAnAddressOfAnother(t *testing.T) {
 	}
 }
 
-// A gateway gets packets of its own node's pods only: egress subnets of others are left out, at each start again.
+// A gateway gets packets of its own node's pods only, and of all of them: egress subnets other than the node's are left out,
+// at each start again.
 func TestEgressSubnetsOfOthers(t *testing.T) {
-	s := simulate(t, "10.0.0.0/16/24")
+	s := simulate(t, "10.0.0.0/16/24,fd00::/48")
 	for _, name := range []string{"n0", "n1"} {
 		s.add(name)
 	}
 	s.next(s.list())
-	prefixes := func(all ...string) (out []netip.Prefix) {
-		for _, text := range all {
-			out = append(out, netip.MustParsePrefix(text))
+	for _, foreign := range []string{"10.0.1.0/24", "10.0.0.0/16", "0.0.0.0/0", "10.0.0.0/25", "fd00:0:0:1::/64", "fd00::/65"} {
+		bad, own := netip.MustParsePrefix(foreign), s.record.Nodes["n0"][0]
+		if bad.Overlaps(own) {
+			own = s.record.Nodes["n0"][1]
 		}
-		return out
-	}
-	for _, foreign := range []string{"10.0.1.0/24", "10.0.0.0/16", "0.0.0.0/0", "fd00::/64"} {
-		s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.128/25", foreign) })
-		want := "egress subnet " + foreign + " is not in the node's subnets 10.0.0.0/24"
-		if foreign == "10.0.0.0/16" || foreign == "0.0.0.0/0" { // overlaps the other one
-			s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes(foreign) })
+		s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = []netip.Prefix{bad, own} })
+		s.problem(s.next(s.put("n0")), "n0", "egress subnet "+foreign+" is none of the node's subnets 10.0.0.0/24,fd00::/64, and is left out")
+		if got := s.record.Gateways["n0"].Rampout; !slices.Equal(got, []netip.Prefix{own}) {
+			t.Errorf("%s: the gateway has %s", foreign, got)
 		}
-		s.problem(s.next(s.put("n0")), "n0", want)
-		for _, p := range s.record.Gateways["n0"].Rampout {
-			if p != prefixes("10.0.0.128/25")[0] {
-				t.Errorf("the gateway has %s", p)
+		for _, family := range ipnet.Families() {
+			if s.record.PinnedByPolicy(family) {
+				t.Errorf("%s: all hosts have rows for it", foreign)
 			}
 		}
 		s.start()
@@ -195,12 +194,13 @@ func TestEgressSubnetsOfOthers(t *testing.T) {
 			t.Errorf("%s: a start wrote %+v", foreign, step.Record.Gateways)
 		}
 	}
-	s.claim("n0", "c0", "192.0.2.1/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.0.0/24") })
-	s.problem(s.next(s.put("n0")), "n0", "")
-	s.claim("n1", "c1", "192.0.2.2/24", func(g *topology.Gateway) { g.Rampout = prefixes("10.0.1.0/24") })
-	s.problem(s.next(s.put("n1")), "n1", "")
-	if a, b := s.record.Gateways["n0"].Rampout, s.record.Gateways["n1"].Rampout; !slices.Equal(a, prefixes("10.0.0.0/24")) || !slices.Equal(b, prefixes("10.0.1.0/24")) {
-		t.Errorf("own subnets: %v and %v", a, b)
+	for i, name := range []string{"n0", "n1"} {
+		own := s.record.Nodes[name]
+		s.claim(name, fmt.Sprint("c", i), fmt.Sprintf("192.0.2.%d/24", i+1), func(g *topology.Gateway) { g.Rampout = own })
+		s.problem(s.next(s.put(name)), name, "")
+		if got := s.record.Gateways[name].Rampout; !slices.Equal(got, own) {
+			t.Errorf("%s: egress subnets %v, want %v", name, got, own)
+		}
 	}
 }
 

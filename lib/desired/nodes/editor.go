@@ -176,15 +176,16 @@ func (e *editor) addGateway(name, gateway string, g topology.Gateway) string {
 	return why
 }
 
-// egress returns those egress subnets of a gateway that are in its node's subnets, and the reason against others: with
-// these a host would get the packets of other nodes' pods.
+// egress returns those egress subnets of a gateway that are its node's subnets, and the reason against others: with these
+// a host would get the packets of other nodes' pods, or with a part of a subnet change rows of all hosts (see
+// topology.Cluster.PinnedByPolicy). Hosts claim whole subnets only.
 func (e *editor) egress(name string, g topology.Gateway) (own []netip.Prefix, why string) {
 	subnets := e.Nodes[name]
 	for _, s := range g.Rampout {
-		if ipnet.Within([]netip.Prefix{s}, subnets) {
+		if slices.Contains(subnets, s) {
 			own = append(own, s)
 		} else {
-			why = fmt.Sprintf("annotation %s: egress subnet %s is not in the node's subnets %s, and is left out: give a part of these", names.GatewayAnnotation, s, ipnet.Join(subnets))
+			why = fmt.Sprintf("annotation %s: egress subnet %s is none of the node's subnets %s, and is left out: give these", names.GatewayAnnotation, s, ipnet.Join(subnets))
 		}
 	}
 	return own, why
