@@ -204,6 +204,40 @@ func TestEgressSubnetsOfOthers(t *testing.T) {
 	}
 }
 
+// A Node does not get the system-id of a host that is a gateway only, unless the gateway has its name: then gateway-init ran
+// before the host became a node.
+func TestTheChassisOfAGateway(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	c := s.record
+	var err error
+	for i, name := range []string{"Outer", "N1"} {
+		if c, err = c.WithGateway(name, topology.Gateway{Mode: topology.Physical, Interface: "eth1", Chassis: fmt.Sprint("c", i), MAC: "0a:58:c0:a8:02:04",
+			IPs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", 90+i))}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.record = c
+	s.start()
+	for _, name := range []string{"n1", "thief"} {
+		s.add(name)
+	}
+	s.next(s.list())
+	none := nodeclaim.Claim{Chassis: "c0"}
+	maps.Copy(s.nodes["thief"].Annotations, none.Annotations("thief"))
+	s.problem(s.next(s.put("thief")), "thief", `is that of gateway Outer: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; if it was gateway Outer, run "ovn-k8s-overlay gateway-remove --node-name=Outer" on it`)
+	s.claim("thief", "c1", "192.0.2.3/24", nil)
+	s.problem(s.next(s.put("thief")), "thief", "is that of node n1")
+	s.claim("n1", "c1", "192.0.2.91/24", nil)
+	s.problem(s.next(s.put("n1")), "n1", "")
+	if s.record.Chassis["n1"] != "c1" || s.record.Chassis["thief"] != "" || s.record.Gateways["N1"].Node != "n1" || len(s.record.Gateways) != 2 {
+		t.Errorf("%v, gateways %+v", s.record.Chassis, s.record.Gateways)
+	}
+	s.problem(s.next(nil), "thief", "is that of node n1")
+	outer, _ := s.record.WithoutGateway("Outer")
+	s.claim("thief", "c0", "192.0.2.3/24", nil)
+	s.problem(s.next(append(s.put("thief"), s.index.Record(outer)...)), "thief", "")
+}
+
 // Hosts that publish nothing have what commands recorded: a cluster is taken over host by host.
 func TestCommandsAndClaims(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")

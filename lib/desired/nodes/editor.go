@@ -26,7 +26,7 @@ type editor struct {
 	owned   bool              // Nodes and Chassis are copies
 	given   bool              // a node got subnets
 	edits   int               // so far
-	chassis map[string]string // nodes by system-id; nil: not yet made
+	chassis map[string]string // see byChassis; nil: not yet made
 }
 
 // own makes Nodes and Chassis copies, for an edit.
@@ -86,7 +86,7 @@ func (e *editor) leave(name string) {
 	}
 	e.own()
 	delete(e.Nodes, name)
-	delete(e.chassis, e.Cluster.Chassis[name])
+	e.chassis = nil // another gateway may stay there
 	delete(e.Cluster.Chassis, name)
 	e.removeGateway(e.gateway(name))
 	e.Cluster = e.WithNodeOnChassis(name, "")
@@ -110,8 +110,7 @@ func (e *editor) claim(name string, n *node) string {
 	id := n.claim.Chassis
 	if old := e.Cluster.Chassis[name]; old != id {
 		if other := e.byChassis()[id]; other != "" && other != name {
-			return fmt.Sprintf("system-id %s in annotation %s is that of node %s: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
-				"if it was node %[3]s, delete that Node", id, names.ChassisAnnotation, other)
+			return e.taken(id, other)
 		}
 		e.own()
 		delete(e.chassis, old)
@@ -127,6 +126,16 @@ func (e *editor) claim(name string, n *node) string {
 	return e.addGateway(name, gateway, *n.claim.Gateway)
 }
 
+// taken is the reason against a system-id of another node or gateway.
+func (e *editor) taken(id, other string) string {
+	what, remedy := "node "+other, "delete that Node"
+	if gateway := e.gateway(other); e.Nodes[other] == nil && e.Gateways[gateway].Chassis == id {
+		what, remedy = "gateway "+gateway, fmt.Sprintf(`run "ovn-k8s-overlay gateway-remove --node-name=%s" on it`, gateway)
+	}
+	return fmt.Sprintf("system-id %s in annotation %s is that of %s: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
+		"if it was %[3]s, %s", id, names.ChassisAnnotation, what, remedy)
+}
+
 func (e *editor) removeGateway(name string) {
 	without, found := e.WithoutGateway(name)
 	if found {
@@ -135,15 +144,20 @@ func (e *editor) removeGateway(name string) {
 	}
 }
 
-// byChassis are the nodes by system-id, those with a gateway only included.
+// byChassis are the nodes by system-id. A gateway of a host that is no node counts as a node of its name: gateway-init may
+// have run there before the host became one.
 func (e *editor) byChassis() map[string]string {
 	if e.chassis != nil {
 		return e.chassis
 	}
 	e.chassis = map[string]string{}
-	for _, g := range e.Gateways {
-		if g.Node != "" {
-			e.chassis[g.Chassis] = g.Node
+	for gateway, g := range e.Gateways {
+		name := g.Node
+		if name == "" {
+			name = names.NodeSwitch(gateway)
+		}
+		if first, ok := e.chassis[g.Chassis]; !ok || name < first {
+			e.chassis[g.Chassis] = name
 		}
 	}
 	for name, id := range e.Cluster.Chassis {
