@@ -47,8 +47,8 @@ const (
 // An event records a change in the numberer's goroutine. It returns the units to compute again.
 type event func() []nb.Unit
 
-// A numberer gives nodes their subnets while this process leads. The goroutine of its loop owns it, except for links,
-// stale and the work returned by plan.
+// A numberer gives nodes their subnets while this process leads. The goroutine of its loop owns it, except for links and
+// stale. The work returned by plan runs in another one; meanwhile the loop only records events.
 type numberer struct {
 	links  watcher.Links
 	log    *logrus.Entry
@@ -60,8 +60,10 @@ type numberer struct {
 	sync     *nbsync.Sync
 	loop     reconcile.Loop[event, nb.Unit]
 	failures *failures.Reporter
-	blocked  map[nb.Unit]error   // nodes with rows that cannot be written, for the reason
+	blocked  map[nb.Unit]error // nodes with rows that cannot be written, for the reason
+	apart    apart
 	tried    []nb.Unit           // by the last work
+	kept     map[nb.Unit]error   // nodes that it left as they are, for the reason
 	patched  []nodes.Patch       // by the last work
 	conflict *nbdb.LogicalRouter // that of the last work, if the database had another record; else nil
 	late     late
@@ -186,12 +188,16 @@ func (n *numberer) findRouter() (*nbdb.LogicalRouter, error) {
 
 // plan computes the work for dirty nodes. It is the Sync of the loop.
 func (n *numberer) plan(dirty []nb.Unit) func(context.Context) map[nb.Unit]error {
-	dirty = slices.Concat(dirty, n.readRecord())
+	dirty = slices.Concat(dirty, n.readRecord(), n.apart.next())
 	for _, u := range dirty {
 		delete(n.blocked, u)
 	}
 	for {
-		step := n.index.Next(dirty, n.blocked)
+		n.kept = maps.Clone(n.blocked)
+		for _, u := range n.apart.later() {
+			n.kept[u] = errApart
+		}
+		step := n.index.Next(dirty, n.kept)
 		want := map[nb.Unit][]nb.Row{}
 		if !step.Before.Equal(step.Record) {
 			want = membership.Rows(step.Before, step.Record, topology.ClusterUnit)
@@ -234,17 +240,38 @@ func nodeOf(u nb.Unit) (string, bool) {
 func (n *numberer) work(ctx context.Context, step nodes.Step, router *nbdb.LogicalRouter, want map[nb.Unit][]nb.Row) map[nb.Unit]error {
 	failed := maps.Clone(step.Problems)
 	if err := n.commit(ctx, router, want); err != nil {
-		for _, u := range step.Units {
+		free := n.free()
+		if refuses(err) {
+			if n.apart.refused(free); len(free) > 1 {
+				err = fmt.Errorf("%w: %w", err, errApart)
+			}
+		}
+		for _, u := range free {
 			failed[u] = err
 		}
 		return failed
 	}
+	n.apart.written()
 	if len(want) > 0 {
 		n.stale.Store(true) // the handler of the record may be late
 		n.report(step)
 	}
 	n.patch(ctx, step.Patches, failed)
 	return failed
+}
+
+// errApart is the error of a node that waits for a transaction with fewer nodes.
+var errApart = fmt.Errorf("waiting for a transaction with fewer nodes: %w", failures.ErrPending)
+
+// refuses reports whether an error of commit is about the rows: the database would take others.
+func refuses(err error) bool {
+	var refused *ovsdb.Refused
+	return errors.As(err, &refused) && !errors.Is(err, failures.ErrPending) && !errors.Is(err, failures.ErrOutage)
+}
+
+// free are the tried nodes that do not stay as they are.
+func (n *numberer) free() []nb.Unit {
+	return slices.DeleteFunc(slices.Clone(n.tried), func(u nb.Unit) bool { return n.kept[u] != nil })
 }
 
 // commit writes rows.
@@ -329,6 +356,9 @@ func (n *numberer) synced(_ []nb.Unit, failed map[nb.Unit]error) {
 	if n.conflict != nil { // all come again together, without the pause after a failure
 		n.late = late{n.conflict, append(n.late.units, n.tried...)}
 		n.send(n.readRecord)
+	}
+	if next := n.apart.again(); next != nil {
+		n.send(func() []nb.Unit { return next })
 	}
 	n.failures.Report(n.tried, failed)
 }

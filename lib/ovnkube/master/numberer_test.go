@@ -135,3 +135,43 @@ func TestABadClaimHoldsUpNobody(t *testing.T) {
 		}
 	}
 }
+
+// A Node with rows that the database refuses, here because another row of ours has a name, holds up no other Node.
+func TestARefusedNodeHoldsUpNobody(t *testing.T) {
+	central := startCentral(t)
+	good := []string{"a", "b", "c", "d", "z"}
+	n := newNumberer(t, central, append(good, "stolen")...)
+	if _, err := central.NBCtl("ls-add", "other", "--", "lsp-add", "other", "breth0_stolen", "--", "set", "Logical_Switch_Port", "breth0_stolen",
+		"external_ids:"+names.Owner+"=pod/other/x", "external_ids:"+names.ID+"=other_x"); err != nil {
+		t.Fatal(err)
+	}
+	stolen := kubetest.Node("stolen")
+	stolen.Annotations = nodeclaim.Claim{Chassis: "c1", Gateway: &topology.Gateway{
+		Mode: topology.Bridge, Interface: "breth0", MAC: "0a:58:c0:a8:02:03", IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
+	}}.Annotations("stolen")
+	n.index.Put(stolen)
+	n.links.Cluster = new(kube.Cluster) // without the Lease: no annotations are written
+	dirty, bad := n.index.All(), topology.NodeUnit("stolen")
+	var reason error
+	for end := time.Now().Add(time.Minute); reason == nil || len(n.apart.groups) > 0; dirty = nil {
+		if time.Now().After(end) {
+			t.Fatalf("left: %v, stolen: %v", n.apart.groups, reason)
+		}
+		for u, err := range n.plan(dirty)(t.Context()) {
+			switch {
+			case u == bad:
+				reason = err
+			case !errors.Is(err, failures.ErrPending) && !errors.Is(err, context.Canceled):
+				t.Errorf("%s: %v", u, err)
+			}
+		}
+	}
+	if errors.Is(reason, failures.ErrPending) || !strings.Contains(reason.Error(), "breth0_stolen") {
+		t.Errorf("stolen: %v", reason)
+	}
+	for _, name := range good {
+		if out, err := central.NBCtl("--bare", "--columns=name", "find", "Logical_Switch", "name="+name); err != nil || out != name {
+			t.Errorf("switch of %s: %q, %v", name, out, err)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package master
+
+import (
+	"slices"
+
+	"ovn-k8s/lib/nb"
+)
+
+// An apart has nodes whose rows the database refused together: it does not say whose. They are tried in ever smaller groups, so
+// that in the end only those fail whose own rows are refused.
+type apart struct {
+	groups [][]nb.Unit
+	others bool // than at the last call of again
+}
+
+// next is the group to try with the next transaction, nil if there is none.
+func (a *apart) next() []nb.Unit {
+	if len(a.groups) == 0 {
+		return nil
+	}
+	return a.groups[0]
+}
+
+// later are the nodes to leave as they are meanwhile.
+func (a *apart) later() []nb.Unit {
+	if len(a.groups) == 0 {
+		return nil
+	}
+	return slices.Concat(a.groups[1:]...)
+}
+
+// again is next if it is another group than at the last call, else nil: it is tried without the pause after a failure.
+func (a *apart) again() []nb.Unit {
+	if !a.others {
+		return nil
+	}
+	a.others = false
+	return a.next()
+}
+
+// written records that the database has taken the rows of next.
+func (a *apart) written() {
+	if len(a.groups) > 0 {
+		a.groups, a.others = a.groups[1:], true
+	}
+}
+
+// refused records that it has refused the rows of units, those of next among them.
+func (a *apart) refused(units []nb.Unit) {
+	a.written()
+	if half := len(units) / 2; half > 0 {
+		a.groups, a.others = slices.Insert(a.groups, 0, units[:half], units[half:]), true
+	}
+}
