@@ -252,7 +252,7 @@ func (x countedOutside) Held(a netip.Addr) bool {
 // gateway of each address is chosen once.
 func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 	each := map[int]uint64{}
-	for _, n := range []int{25, 200} {
+	for _, n := range []int{25, 90} {
 		w, choices := manyNodes(t, 3), 0
 		w.Services.answers = answer.NewIndex(w.facts, countedOutside{outside{w.Services}, &choices})
 		put := func(name string, ports, created int) []nb.Unit {
@@ -286,7 +286,7 @@ func TestReadmittedServicesShareTheirAddresses(t *testing.T) {
 			t.Errorf("only %d Services are readmitted", readmitted)
 		}
 	}
-	if each[200] > 2*each[25] {
+	if each[90] > 2*each[25] {
 		t.Errorf("bytes allocated by each readmitted Service: %v", each)
 	}
 }

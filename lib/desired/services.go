@@ -33,6 +33,7 @@ type Services struct {
 	all    map[service.Key]*serviceState
 	owners map[types.NamespacedName]service.Key // of endpoint slices
 	claims *ports.Services
+	outer  ports.Frontends
 	local  *localIndex
 	hosts  *hosts
 	routes *replyroute.Index
@@ -100,7 +101,7 @@ func (x *Services) Units() []feature.Units {
 func (x *Services) Kinds() []kind.Kind {
 	return []kind.Kind{
 		kind.OneByOne(
-			func(o *corev1.Service) []nb.Unit { return x.putService(x.externalIPs.New(o)) },
+			func(o *corev1.Service) []nb.Unit { return x.putServices(x.outer.Put(x.externalIPs.New(o))) },
 			func(name types.NamespacedName) []nb.Unit { return x.removeService(service.Key(name)) },
 			x.serviceNames),
 		kind.OneByOne(x.putSlice, x.removeSlice, func() []types.NamespacedName { return slices.Collect(maps.Keys(x.owners)) }),
@@ -131,22 +132,26 @@ func (x *Services) serviceNames() (out []types.NamespacedName) {
 	return out
 }
 
-func (x *Services) putService(s service.Service) []nb.Unit {
-	touched := x.rivals(s.Key)
-	var told []service.Key
-	touched = append(touched, x.changeService(s.Key, func() (others []service.Key, nodes []string) {
-		state := x.serviceState(s.Key)
-		if !state.known || !reflect.DeepEqual(state.Service, s) {
-			nodes = state.nodes()
-		}
-		x.outdate(x.addressesOf(s.Key))
-		state.Service, state.known = s, true
-		x.outdate(x.addressesOf(s.Key))
-		others, told = x.claims.Put(s)
-		return append(others, x.reserve(s.Key)...), nodes
-	})...)
-	touched = append(touched, unitsOfServices(told)...)
-	return append(touched, x.rivals(s.Key)...)
+// putServices records Services with those of their addresses that their namespaces leave them.
+func (x *Services) putServices(all []service.Service) (touched []nb.Unit) {
+	for _, s := range all {
+		touched = append(touched, x.rivals(s.Key)...)
+		var told []service.Key
+		touched = append(touched, x.changeService(s.Key, func() (others []service.Key, nodes []string) {
+			state := x.serviceState(s.Key)
+			if !state.known || !reflect.DeepEqual(state.Service, s) {
+				nodes = state.nodes()
+			}
+			x.outdate(x.addressesOf(s.Key))
+			state.Service, state.known = s, true
+			x.outdate(x.addressesOf(s.Key))
+			others, told = x.claims.Put(s)
+			return append(others, x.reserve(s.Key)...), nodes
+		})...)
+		touched = append(touched, unitsOfServices(told)...)
+		touched = append(touched, x.rivals(s.Key)...)
+	}
+	return touched
 }
 
 func (x *Services) removeService(k service.Key) []nb.Unit {
@@ -162,7 +167,8 @@ func (x *Services) removeService(k service.Key) []nb.Unit {
 		others, told = x.claims.Remove(k)
 		return append(others, x.reserve(k)...), nil
 	})...)
-	return append(touched, unitsOfServices(told)...)
+	touched = append(touched, unitsOfServices(told)...)
+	return append(touched, x.putServices(x.outer.Remove(k))...)
 }
 
 func unitsOfServices(keys []service.Key) (units []nb.Unit) {

@@ -164,13 +164,24 @@ func (s *Service) limit() {
 		why = fmt.Sprintf("%d loadBalancerSourceRanges for each of %d ports at %d addresses are %d, more than %d", len(s.SourceRanges), len(s.Ports), len(s.Ingress), guards, maxGuards)
 	}
 	if why != "" {
-		s.AddProblem("TooManyWays", "service %s has none of its external and load balancer addresses: %s: split the service", s.Key, why)
-		s.ExternalIPs, s.Ingress, s.SourceRanges = nil, nil, nil
+		s.RefuseOutside(why + ": split the service")
 	}
 	if inner > maxFrontends {
 		s.AddProblem("TooManyWays", "service %s has none of its %d ports: at all its addresses they would be more than %d frontends: split the service", s.Key, len(s.Ports), maxFrontends)
 		s.Ports = nil
 	}
+}
+
+// Outer is the number of frontends at addresses outside, those with source ranges once for each range.
+func (s *Service) Outer() int {
+	balanced := len(s.Outside) - len(s.ExternalIPs)
+	return len(s.Ports) * (len(s.ExternalIPs) + balanced*max(1, len(s.SourceRanges)))
+}
+
+// RefuseOutside removes the addresses outside, as a Problem.
+func (s *Service) RefuseOutside(why string) {
+	s.AddProblem("TooManyWays", "service %s has none of its external and load balancer addresses: %s", s.Key, why)
+	s.ExternalIPs, s.Ingress, s.SourceRanges, s.Outside = nil, nil, nil, nil
 }
 
 func ours(s *corev1.Service) bool {
