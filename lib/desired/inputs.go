@@ -13,11 +13,18 @@ import (
 )
 
 // FactsChanged returns the units of Services and hosts affected by other facts.
-func (x *Services) FactsChanged(c facts.Change) []nb.Unit {
-	if !c.Surroundings {
-		return nil
+func (x *Services) FactsChanged(c facts.Change) (touched []nb.Unit) {
+	if c.Topology {
+		for node := range c.ChangedSubnets() {
+			for _, l := range x.local.on[node] {
+				touched = append(touched, x.changedLocal(l.service, []string{node})...)
+			}
+		}
 	}
-	return x.updateInputs()
+	if c.Surroundings {
+		touched = append(touched, x.updateInputs()...)
+	}
+	return touched
 }
 
 // putSelection records how OVN chooses endpoints.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/service"
@@ -11,6 +12,7 @@ import (
 
 // A localIndex has, by node, the Services with variables and with endpoints there.
 type localIndex struct {
+	facts  *facts.Index
 	on     map[string]map[service.Key]*localEndpoints
 	routes *replyroute.Index
 	shared *interned
@@ -76,7 +78,7 @@ func (x *localIndex) candidates(s *serviceState, node string) int {
 	if l == nil || !s.outside || s.tooLarge {
 		return 0
 	}
-	return s.limited().Candidates(s.on(node, l.slices))
+	return s.limited().Candidates(s.on(node, l.slices), x.facts.Now().Cluster.Nodes[node])
 }
 
 // forget makes of compute the endpoints of a Service on a node again.

@@ -80,7 +80,7 @@ func withPorts(name string, number, ports, created int) *corev1.Service {
 func TestTheWayBackIsBounded(t *testing.T) {
 	w := manyNodes(t, 3)
 	names := []string{"old", "young", "late"}
-	for i, ports := range []int{10, 11, 1} { // of 100 endpoints each
+	for i, ports := range []int{5, 6, 1} { // of 100 endpoints each
 		w.Put(withPorts(names[i], 1+i, ports, i))
 		w.Put(portsOn(names[i], ports, 100, 1))
 		w.Put(portsOn(names[i], ports, 2, 2))
@@ -90,7 +90,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 		_, err := w.Rows(nb.Unit("service/default/" + name))
 		return fmt.Sprint(err)
 	}
-	refused := "service default/young with policy Local takes no connections from outside on 1 nodes: on node node-1 its endpoints have 1100 ports, more than older services leave of 2000"
+	refused := "service default/young with policy Local takes no connections from outside on 1 nodes: on node node-1 its endpoints have 600 ports, more than older services leave of 1000 for namespace default and 2000 for all"
 	if got := problem("young"); !strings.Contains(got, refused) {
 		t.Errorf("young: %s", got)
 	}
@@ -103,7 +103,7 @@ func TestTheWayBackIsBounded(t *testing.T) {
 	if strings.Contains(one, "young") || !strings.Contains(one, "old") || !strings.Contains(two, "young") {
 		t.Errorf("variables of node-1 %.300s, of node-2 %.300s", one, two)
 	}
-	touched := w.Remove(withPorts("old", 1, 10, 0))
+	touched := w.Remove(withPorts("old", 1, 5, 0))
 	for _, u := range []nb.Unit{"service/default/young", "return/node-1", "chassis/chassis-1"} {
 		if !slices.Contains(touched, u) {
 			t.Errorf("the older one's removal does not touch %s", u)
@@ -119,12 +119,69 @@ func TestTheWayBackIsBounded(t *testing.T) {
 	}
 }
 
+// L3: Services of a namespace take at most their part of the room on a node, and only by usable endpoints of the node's own
+// pods. An older Service with a thousand others, which need no policies, took all of it from the Services of others.
+func TestTheWayBackOfOthersIsFree(t *testing.T) {
+	w := manyNodes(t, 3)
+	put := func(namespace, name string, number, ports, created int, slices ...*discoveryv1.EndpointSlice) {
+		s := withPorts(name, number, ports, created)
+		s.Namespace = namespace
+		w.Put(s)
+		for _, sl := range slices {
+			sl.Namespace, sl.Labels[discoveryv1.LabelServiceName] = namespace, name
+			w.Put(sl)
+		}
+	}
+	var outside []string
+	for i := range 999 {
+		outside = append(outside, fmt.Sprintf("10.200.%d.%d@node-1", i/250, 1+i%250))
+	}
+	unready, others, no := portsOn("", 3, 250, 1), portsOn("", 3, 0, 1), false
+	for i := range unready.Endpoints {
+		unready.Endpoints[i].Conditions.Ready = &no
+	}
+	others.Name, others.Endpoints = "others", newSlice("", "", outside...).Endpoints
+	put("tenant", "bogus", 1, 3, 0, unready, others)
+	put("tenant", "many", 2, 9, 1, portsOn("many", 9, 100, 1))
+	put("tenant", "more", 3, 9, 2, portsOn("more", 9, 100, 1))
+	put("default", "web", 4, 9, 3, portsOn("web", 9, 100, 1))
+	w.Allocate()
+	refused := func(want map[nb.Unit]bool) {
+		t.Helper()
+		for unit, refused := range want {
+			if _, err := w.Rows(unit); strings.Contains(fmt.Sprint(err), "takes no connections from outside") != refused {
+				t.Errorf("%s: %v", unit, err)
+			}
+		}
+	}
+	refused(map[nb.Unit]bool{"service/tenant/bogus": false, "service/tenant/many": false, "service/tenant/more": true, "service/default/web": false})
+	if text := fmt.Sprint(rowsOf(t, w, replyroute.Unit("node-1"))); !strings.Contains(text, "10.0.1.3") || strings.Contains(text, "10.200.") {
+		t.Errorf("return/node-1 %.300s", text)
+	}
+	moved, err := w.Facts().Cluster.WithNode("node-1", prefixes("10.200.0.0/16"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	touched := w.Put(moved)
+	for _, u := range []nb.Unit{"service/tenant/bogus", "service/tenant/more", "return/node-1", "chassis/chassis-1"} {
+		if !slices.Contains(touched, u) {
+			t.Errorf("other subnets of node-1 do not touch %s", u)
+		}
+	}
+	refused(map[nb.Unit]bool{"service/tenant/bogus": true, "service/tenant/many": false, "service/tenant/more": false, "service/default/web": false})
+}
+
 // L3: the choice of refused Services depends on the objects only, not on the order of events, and each affected unit
 // is touched.
 func TestRefusedRepliesDoNotDependOnOrder(t *testing.T) {
 	walk := randomWalk{seeds: 4, steps: 120, stream: 5, refusal: "takes no connections from outside"}
 	walk.check(t, func(r *rand.Rand, name string, number int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 		s, sl := withPorts(name, number, pick(r, 5, 9), r.IntN(3)), portsOn(name, 9, pick(r, 1, 80, 100), r.IntN(2))
+		for i := range sl.Endpoints {
+			if no := false; r.IntN(8) == 0 {
+				sl.Endpoints[i].Conditions.Ready = &no
+			}
+		}
 		if r.IntN(4) == 0 {
 			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 		}

@@ -85,7 +85,7 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	}
 	s.answers = answer.NewIndex(x, outside{s})
 	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local.of(k, node).replies })
-	s.local = &localIndex{map[string]map[service.Key]*localEndpoints{}, s.routes, s.shared}
+	s.local = &localIndex{x, map[string]map[service.Key]*localEndpoints{}, s.routes, s.shared}
 	s.hosts = &hosts{facts: x, local: s.local}
 	return s
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // An Index counts the endpoints of Services with external policy Local on each node, and refuses Services above
-// service.MaxReplies. All Services share the routes of a node: so an endpoint touches one unit.
+// service.MaxOwnReplies of their namespace, or service.MaxReplies of the node. All Services share the routes of a node: so an endpoint touches one unit.
 type Index struct {
 	facts   *facts.Index
 	replies func(k service.Key, node string) []service.Reply
@@ -97,24 +97,24 @@ func (x *Index) Put(s service.Service, node string, now int) (touched []nb.Unit,
 	for other := range changed {
 		touched = append(touched, other.Unit())
 	}
-	if x.facts.Now().Cluster.Nodes[node] != nil {
+	if was > 0 || x.facts.Now().Cluster.Nodes[node] != nil {
 		touched = append(touched, Unit(node))
 	}
 	return touched, changed
 }
 
-// decide returns the Services refused on a node: the younger ones, if MaxReplies has no room for all.
+// decide returns the Services refused on a node: the younger ones, if MaxOwnReplies or MaxReplies have no room for all.
 func (c candidates) decide() map[service.Key]bool {
-	if c.all <= service.MaxReplies {
+	if c.all <= service.MaxOwnReplies {
 		return nil
 	}
-	refused, room := map[service.Key]bool{}, service.MaxReplies
+	refused, room, used := map[service.Key]bool{}, service.MaxReplies, map[string]int{}
 	of := func(k service.Key) service.Service { return service.Service{Key: k, Created: c.of[k].created} }
 	for _, k := range slices.SortedFunc(maps.Keys(c.of), func(a, b service.Key) int { return of(a).Older(of(b)) }) {
-		if n := c.of[k].n; n > room {
+		if n := c.of[k].n; n > min(room, service.MaxOwnReplies-used[k.Namespace]) {
 			refused[k] = true
 		} else {
-			room -= n
+			room, used[k.Namespace] = room-n, used[k.Namespace]+n
 		}
 	}
 	return refused

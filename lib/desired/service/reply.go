@@ -9,8 +9,11 @@ import (
 )
 
 // MaxReplies bounds the addresses and ports of endpoints with external policy Local on one node, for all Services
-// together: each is a term of a match.
-const MaxReplies = 2000
+// together: each is a term of a match. MaxOwnReplies is the part of it for the Services of one namespace.
+const (
+	MaxReplies    = 2000
+	MaxOwnReplies = 1000
+)
 
 // A Reply is the source of replies of an endpoint.
 type Reply struct {
@@ -35,10 +38,17 @@ func (r *Resolved) Replies(node string) (out []Reply) {
 	return slices.Clip(out)
 }
 
-// Candidates is an upper bound of the number of Replies of s with some slices: it counts all their endpoints.
-func (s Service) Candidates(all []Slice) (n int) {
-	for _, p := range s.Ports {
-		n += candidates(p, all)
+// Candidates is an upper bound of the number of Replies of s from some subnets, with some slices: endpoints in several
+// slices count several times.
+func (s Service) Candidates(all []Slice, subnets []netip.Prefix) (n int) {
+	other := func(h Host) bool {
+		return h.State == Unready || !slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Contains(h.Addr) })
+	}
+	for _, sl := range all {
+		sl.Endpoints = slices.DeleteFunc(slices.Clone(sl.Endpoints), other)
+		for _, p := range s.Ports {
+			n += candidates(p, []Slice{sl})
+		}
 	}
 	return n
 }
@@ -50,5 +60,5 @@ func (r *Resolved) RefuseOn(nodes map[string]int) {
 		return
 	}
 	first := slices.Min(slices.Collect(maps.Keys(nodes)))
-	r.AddProblem("TooManyEndpoints", "service %s with policy Local takes no connections from outside on %d nodes: on node %s its endpoints have %d ports, more than older services leave of %d: use fewer ports or endpoints there", r.Key, len(nodes), first, nodes[first], MaxReplies)
+	r.AddProblem("TooManyEndpoints", "service %s with policy Local takes no connections from outside on %d nodes: on node %s its endpoints have %d ports, more than older services leave of %d for namespace %s and %d for all: use fewer ports or endpoints there", r.Key, len(nodes), first, nodes[first], MaxOwnReplies, r.Namespace, MaxReplies)
 }
