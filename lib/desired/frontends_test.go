@@ -84,3 +84,34 @@ func TestRefusedFrontendsDoNotDependOnOrder(t *testing.T) {
 		return s, portsOn(name, 2, 1, r.IntN(2))
 	})
 }
+
+// L3: a NodePort costs as much beside Services with the same port at an external IP as without them. Each event computed all
+// of these again: a hundred with all ports of nodes took most of a second.
+func TestANodePortBesideExternalIPs(t *testing.T) {
+	cost := map[int]uint64{}
+	for _, n := range []int{0, 50} {
+		w := manyNodes(t, 3)
+		for i := range n {
+			s := withPorts(fmt.Sprint("web-", i), i, 300, i)
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeClusterIP, ""
+			for p := range s.Spec.Ports {
+				s.Spec.Ports[p].Port, s.Spec.Ports[p].NodePort = int32(30000+p), 0
+			}
+			s.Spec.ExternalIPs = []string{fmt.Sprintf("203.0.113.%d", i)}
+			w.Put(s)
+		}
+		s := withPorts("door", 60, 1, 0)
+		s.Spec.Ports[0].NodePort = 30123
+		var touched []nb.Unit
+		cost[n] = allocated(func() { touched = w.Put(s) })
+		for _, u := range touched {
+			if strings.HasPrefix(string(u), "service/default/web") {
+				t.Errorf("%s is touched", u)
+			}
+		}
+	}
+	t.Logf("bytes allocated by Services with external IPs: %v", cost)
+	if cost[50] > 2*cost[0] {
+		t.Errorf("bytes allocated by Services with external IPs: %v", cost)
+	}
+}

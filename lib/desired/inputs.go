@@ -7,6 +7,7 @@ import (
 
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/loadbalancer"
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
@@ -35,8 +36,11 @@ func (x *Services) putSelection(s loadbalancer.Selection) []nb.Unit {
 
 // updateInputs computes the inputs of Services again, and returns the units affected.
 func (x *Services) updateInputs() (touched []nb.Unit) {
-	old, now := x.inputs, inputs(x.facts.Now(), x.selection)
+	old, now := x.inputs, inputs(x.facts.Now(), x.knownHosts, x.selection)
 	x.inputs = now
+	if !slices.Equal(old.Hosts, now.Hosts) {
+		x.claims.SetHosts(now.Hosts)
+	}
 	touched = x.hosts.setAddresses(now.Addresses)
 	d := differenceOf(old, now)
 	touched = append(touched, x.answers.Again(slices.Collect(maps.Keys(d.addrs))...)...)
@@ -54,9 +58,11 @@ func (x *Services) updateInputs() (touched []nb.Unit) {
 }
 
 // inputs returns the inputs of the rows of Services, other than Services.
-func inputs(f *facts.Facts, selection loadbalancer.Selection) loadbalancer.Inputs {
+func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection) loadbalancer.Inputs {
+	hosts := slices.Concat(f.NodePortHosts(), known)
+	slices.SortFunc(hosts, netip.Addr.Compare)
 	now := loadbalancer.Inputs{
-		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: f.NodePortHosts()},
+		Network: service.Network{Ranges: f.Ranges, Inside: f.Inside(), Hosts: slices.Compact(hosts)},
 		Subnets: f.Cluster.Subnets, Gateways: map[string]loadbalancer.Gateway{},
 		Selection: selection,
 	}

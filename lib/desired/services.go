@@ -46,8 +46,10 @@ type Services struct {
 	selection loadbalancer.Selection
 	// externalIPs is whether those of Services are served.
 	externalIPs service.ExternalIPs
-	inputs      loadbalancer.Inputs
-	shared      *interned
+	// knownHosts are addresses of hosts in a World without a topology.
+	knownHosts ports.Hosts
+	inputs     loadbalancer.Inputs
+	shared     *interned
 }
 
 // A serviceState is a Service and its slices. Either may be missing.
@@ -106,6 +108,10 @@ func (x *Services) Kinds() []kind.Kind {
 			x.serviceNames),
 		kind.OneByOne(x.putSlice, x.removeSlice, func() []types.NamespacedName { return slices.Collect(maps.Keys(x.owners)) }),
 		kind.Input(x.putSelection),
+		kind.Input(func(addrs ports.Hosts) []nb.Unit {
+			x.knownHosts = addrs
+			return x.updateInputs()
+		}),
 		kind.Input(func(served service.ExternalIPs) []nb.Unit { // before all Services
 			x.externalIPs = served
 			return nil

@@ -282,11 +282,14 @@ func (e *engine) wanted() view {
 			Node: h.nodeName(e.ports), Addrs: all, Nodes: e.objects.Nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
-		bridge:   bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
-		services: e.objects.Services(), pods: e.objects.HostPods(), cidrs: e.objects.Ranges(), synced: e.objects.Complete() && e.addrs != nil,
+		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
+		pods:   e.objects.HostPods(), cidrs: e.objects.Ranges(), synced: e.objects.Complete() && e.addrs != nil,
 	}
 	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
-	v.frontends = e.frontends.Of(v.services, e.network(v))
+	network := e.network(v)
+	e.objects.SetHosts(network.Hosts)
+	v.services = e.objects.Services()
+	v.frontends = e.frontends.Of(v.services, network)
 	if h.closed(e.config) {
 		v.frontends = v.frontends.Inside()
 	}

@@ -33,6 +33,7 @@ type inputs struct {
 
 func randomInputs(r *rand.Rand) *inputs {
 	in := &inputs{services: map[service.Key]*service.Resolved{}}
+	in.claims.SetHosts(network().Hosts)
 	in.host, in.pods = randomHost(r)
 	return in
 }

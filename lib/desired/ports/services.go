@@ -32,11 +32,15 @@ type Services struct {
 	outside  map[netip.Addr]map[service.Key]int // of other addresses: the Services with claims there, and at how many they are first
 	reserved map[service.Claim]bool             // the endpoints of APIServer
 	health   map[service.Key]service.Claim      // ports of health checks
-	// nodes lists the Services with a port of every node, as a NodePort or for health checks. abroad has the Services
-	// with the same port at addresses outside, for these may be a node's.
-	nodes  map[service.Claim][]service.Key
-	abroad map[service.Claim]map[service.Key]bool
+	// nodes lists the Services with a port of every node, as a NodePort or for health checks. atHosts has the Services
+	// with claims to the same port at an external address that is one of hosts.
+	nodes   map[service.Claim][]service.Key
+	atHosts map[service.Claim]map[service.Key]bool
+	hosts   map[netip.Addr]bool
 }
+
+// Hosts are the addresses of all hosts.
+type Hosts []netip.Addr
 
 // A claimant is a Service with a claim: the fields that decide between two.
 type claimant struct {
@@ -83,8 +87,8 @@ func (x *Services) Put(s service.Service) (changed, told []service.Key) {
 }
 
 // change replaces the claims of k by now. changed are the other Services that gain or lose one of these claims, those
-// with a claim at an address with a new owner, and those with addresses outside at a port of every node that k gains
-// or loses. told are those with another holder to name. Competing Services may have thousands of claims in common.
+// with a claim at an address with a new owner, and those with a claim at a host's address to a port of every node that k
+// gains or loses. told are those with another holder to name. Competing Services may have thousands of claims in common.
 func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (changed, told []service.Key) {
 	type holder struct {
 		service.Key
@@ -124,7 +128,7 @@ func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (c
 		}
 	}
 	for claim := range facts.OtherKeys(ports, x.nodePorts(k), facts.Same) {
-		maps.Copy(has, x.abroad[claim])
+		maps.Copy(has, x.atHosts[claim])
 	}
 	for _, no := range []service.Key{k, {}} {
 		delete(has, no)
@@ -155,7 +159,7 @@ func (x *Services) init() {
 	if x.wanted == nil {
 		x.wanted, x.claimed = map[service.Claim][]claimant{}, map[service.Key][]service.Claim{}
 		x.clusters, x.outside = map[netip.Addr][]claimant{}, map[netip.Addr]map[service.Key]int{}
-		x.health, x.nodes, x.abroad = map[service.Key]service.Claim{}, map[service.Claim][]service.Key{}, map[service.Claim]map[service.Key]bool{}
+		x.health, x.nodes, x.atHosts = map[service.Key]service.Claim{}, map[service.Claim][]service.Key{}, map[service.Claim]map[service.Key]bool{}
 	}
 }
 
@@ -173,13 +177,12 @@ func (x *Services) nodePorts(k service.Key) map[service.Claim]bool {
 	return out
 }
 
-// Taken returns the ports of k's claims at addresses outside that another Service has of every node, with that
-// Service. If such an address is a node's, k gets none of these ports there: Kubernetes allocates NodePorts, and
-// users write addresses.
+// Taken returns the ports of k's claims at addresses of hosts that another Service has of every node, with that Service.
+// k gets none of these ports there: Kubernetes allocates NodePorts, and users write addresses.
 func (x *Services) Taken(k service.Key) map[service.Claim]service.Key {
 	var taken map[service.Claim]service.Key
 	for _, claim := range x.claimed[k] {
-		if !claim.Addr.IsValid() {
+		if !x.hosts[claim.Addr] {
 			continue
 		}
 		for _, other := range x.nodes[claim.AtNodes()] {
@@ -239,7 +242,7 @@ func (x *Services) Remove(k service.Key) (changed, told []service.Key) {
 func (x *Services) Compact() {
 	x.wanted, x.claimed = maps.Collect(maps.All(x.wanted)), maps.Collect(maps.All(x.claimed))
 	x.clusters, x.outside = maps.Collect(maps.All(x.clusters)), maps.Collect(maps.All(x.outside))
-	x.health, x.nodes, x.abroad = maps.Collect(maps.All(x.health)), maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.abroad))
+	x.health, x.nodes, x.atHosts = maps.Collect(maps.All(x.health)), maps.Collect(maps.All(x.nodes)), maps.Collect(maps.All(x.atHosts))
 }
 
 // Lost returns the claims of k held by another Service: the zero Key for claims with more than MaxNamed claimants. It is
@@ -306,11 +309,7 @@ func (x *Services) add(claim service.Claim, who claimant) {
 			x.outside[a] = map[service.Key]int{}
 		}
 		x.outside[a][who.Key] += 0
-		at := claim.AtNodes()
-		if x.abroad[at] == nil {
-			x.abroad[at] = map[service.Key]bool{}
-		}
-		x.abroad[at][who.Key] = true
+		x.addAtHosts(claim, who.Key)
 	}
 	x.counts(claim, was)
 }
@@ -360,10 +359,7 @@ func (x *Services) drop(k service.Key) {
 		if delete(x.outside[claim.Addr], k); len(x.outside[claim.Addr]) == 0 {
 			delete(x.outside, claim.Addr)
 		}
-		at := claim.AtNodes()
-		if delete(x.abroad[at], k); len(x.abroad[at]) == 0 {
-			delete(x.abroad, at)
-		}
+		x.dropAtHosts(claim, k)
 	}
 	delete(x.claimed, k)
 }

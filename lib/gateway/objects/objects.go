@@ -19,6 +19,7 @@ import (
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/kube"
@@ -46,6 +47,7 @@ type Objects struct {
 	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
 	sorted   []nb.Unit                     // keys of resolved, nil after a change of them
 	touched  map[nb.Unit]bool              // Services changed since the last Resolve
+	hosts    ports.Hosts                   // as of the last SetHosts
 	missing  map[string]bool               // names of awaited kinds not known yet
 	pods     map[pod.Key]hostport.Pod
 	cidrs    map[string]servicecidr.Ranges // nil: not known yet
@@ -168,6 +170,18 @@ func (o *Objects) Resolve([]string) []string {
 	}
 	clear(o.touched)
 	return nil
+}
+
+// SetHosts records the sorted addresses of hosts: Services do not get ports of every node there.
+func (o *Objects) SetHosts(addrs ports.Hosts) {
+	if slices.Equal(o.hosts, addrs) {
+		return
+	}
+	o.hosts = addrs
+	for _, u := range o.world.Put(addrs) {
+		o.touched[u] = true
+	}
+	o.Resolve(nil)
 }
 
 // Services lists the Services with load balancing, sorted by name.

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/kube"
 )
@@ -84,6 +86,37 @@ func TestAServiceCIDRTouchesServices(t *testing.T) {
 	for _, ev := range []kube.Event{{Replace: true, Objects: slices.Values([]any{})}, {Object: c}, {Object: c, Gone: true}} {
 		if got := o.takeCIDRs(ev); !slices.Equal(got, []string{"routes", "rules", "flows"}) {
 			t.Errorf("%+v touches %v", ev, got)
+		}
+	}
+}
+
+// A Service has no port of every node at the address of a host, whichever of the three is known last, and has it again
+// after the NodePort is gone.
+func TestPortsOfNodesAtAddressesOfHosts(t *testing.T) {
+	for order := range 3 {
+		o := New(Parts{}, true)
+		door := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "door"}}
+		door.Spec.Type, door.Spec.ClusterIP = corev1.ServiceTypeNodePort, "172.30.0.1"
+		door.Spec.Ports = []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
+		web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+		web.Spec.ClusterIP, web.Spec.ExternalIPs = "172.30.0.2", []string{"192.0.2.1"}
+		web.Spec.Ports = []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 30080}}
+		steps := []func(){
+			func() { o.takeService(kube.Event{Object: door}) },
+			func() { o.takeService(kube.Event{Object: web}) },
+			func() { o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")}) },
+		}
+		for i := range steps {
+			steps[(order+i)%3]()
+			o.Resolve(nil)
+		}
+		if all := o.Services(); len(all) != 2 || len(all[1].Taken) != 1 {
+			t.Errorf("order %d: %+v", order, all)
+		}
+		o.takeService(kube.Event{Object: door, Gone: true})
+		o.Resolve(nil)
+		if all := o.Services(); len(all) != 1 || len(all[0].Taken) != 0 {
+			t.Errorf("order %d, without the NodePort: %+v", order, all)
 		}
 	}
 }
