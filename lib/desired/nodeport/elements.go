@@ -3,7 +3,6 @@ package nodeport
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -239,17 +238,17 @@ func (b *tableBuilder) ownConnections() {
 	if m == "" || b.Host.Shared != "" {
 		return
 	}
-	var done []string
+	done := map[string]bool{}
 	for _, h := range b.HostPorts {
 		l := lower(h.Protocol)
 		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.To.Addr(), m, l, h.Target)
 		if h.Protocol == corev1.ProtocolUDP {
 			rule += fmt.Sprintf(" udp dport != %d", guard.TunnelPort)
 		}
-		if !h.Outside(b.Family) || slices.Contains(done, rule) {
+		if !h.Outside(b.Family) || done[rule] {
 			continue
 		}
-		done = append(done, rule)
+		done[rule] = true
 		b.about("pod "+h.Of.Key.String(), "svc-postrouting", "%s masquerade fully-random", rule)
 	}
 }
