@@ -48,3 +48,14 @@ func (l *List[K, V]) Change(change func(K, V) V) {
 	}
 	l.values = values
 }
+
+// Forget removes the values of some keys. Results of Of stay as they are.
+func (l *List[K, V]) Forget(some func(K) bool) {
+	var left List[K, V]
+	for i, k := range l.keys {
+		if !some(k) {
+			left.keys, left.values = append(left.keys, k), append(left.values, l.values[i])
+		}
+	}
+	*l = left
+}

@@ -1,6 +1,7 @@
 package memo
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -33,6 +34,11 @@ func TestOf(t *testing.T) {
 				if !slices.Equal(before, copied) {
 					t.Fatal("a former result has changed")
 				}
+			}
+			if r.IntN(8) == 0 {
+				odd := func(k int) bool { return k%2 == 1 }
+				l.Forget(odd)
+				maps.DeleteFunc(had, func(k int, _ bool) bool { return odd(k) })
 			}
 			got := l.Of(keys, func(i int) int {
 				if had[keys[i]] {

@@ -49,6 +49,13 @@ func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 	return out
 }
 
+// mayHaveNeighbours reports whether neighbours of a Service may be among some nodes.
+func mayHaveNeighbours(r *service.Resolved, nodes map[string]bool) bool {
+	return r.ExternalLocal && slices.ContainsFunc(r.Endpoints, func(all service.Endpoints) bool {
+		return slices.ContainsFunc(all, func(e service.Endpoint) bool { return nodes[e.Node] })
+	})
+}
+
 // serves reports whether NodePorts are served at an address.
 func (h Host) serves(a netip.Addr) bool {
 	return len(h.NodePortAddresses) == 0 || slices.ContainsFunc(h.NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })

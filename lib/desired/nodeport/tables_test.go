@@ -41,9 +41,11 @@ func randomInputs(r *rand.Rand) *inputs {
 // change draws a change.
 func (in *inputs) change(r *rand.Rand) {
 	s := randomNamed(r, r.IntN(6))
-	switch r.IntN(8) {
+	switch r.IntN(10) {
 	case 0:
 		in.host, in.pods = randomHost(r)
+	case 3, 4:
+		in.host.Nodes = Nodes{"n1": places[0].addrs[:1+r.IntN(2)], "n2": pick(r, nil, places[1].addrs[:], []netip.Addr{addr("192.0.2.22"), addr("2001:db8::22")})}
 	case 1:
 		changed, _ := in.claims.Put(service.Service{Key: s.Key})
 		delete(in.services, s.Key)
@@ -111,6 +113,34 @@ func TestKeptTablesEqualNewOnes(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Another address of a node renders only Services with external policy Local and endpoints there. All were rendered again on
+// each host.
+func TestAnotherAddressOfANode(t *testing.T) {
+	services := many()
+	local := *services[5000]
+	local.ExternalLocal, local.Ports = true, []service.Port{{Name: "http", Protocol: "TCP", Port: 80, NodePort: 30080}}
+	here := local
+	local.Endpoints = []service.Endpoints{{{Host: &service.Host{Addr: addr("10.128.2.3"), Node: "node2", State: service.Serving}, Port: 8080}}}
+	here.Name = "here"
+	services[5000], services[6000] = &local, &here
+	frontends := service.AllFrontends(services, service.Network{})
+	var kept Tables
+	parts := func(address string) []*ruleset.Table {
+		h := node1
+		h.Nodes = Nodes{"node1": h.Addrs, "node2": {addr(address)}}
+		return kept.parts(kept.Rules(h, IPv4, frontends, nil))
+	}
+	before, after := parts("192.0.2.2"), parts("192.0.2.3")
+	for i := range before {
+		if (before[i] != after[i]) != (i == 5000) {
+			t.Errorf("%s is rendered: %t", services[i].Key, before[i] != after[i])
+		}
+	}
+	if text := fmt.Sprint(nftables.Describe(*after[5000])); !strings.Contains(text, "192.0.2.3") {
+		t.Errorf("with the other address: %s", text)
 	}
 }
 

@@ -88,6 +88,9 @@ func (k *Kept[V]) Of(l List, compute func(List) V) []V {
 	return k.values.Of(firsts, func(i int) V { return compute(l[i : i+1]) })
 }
 
+// Forget lets the next Of make the values of some Services again, by their first frontends.
+func (k *Kept[V]) Forget(some func(*Frontend) bool) { k.values.Forget(some) }
+
 func (n Network) equal(m Network) bool {
 	prefixes, addrs := slices.Equal[[]netip.Prefix], slices.Equal[[]netip.Addr]
 	return prefixes(n.Ranges, m.Ranges) && prefixes(n.Inside, m.Inside) && addrs(n.Hops, m.Hops) && addrs(n.Hosts, m.Hosts)
