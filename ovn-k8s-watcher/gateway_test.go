@@ -88,7 +88,7 @@ func TestADeadGatewayIsLeftUntilItIsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, out, stderr := w.check(); status != 0 {
+	if status, out, stderr := w.once(w.args("--check")...); status != 0 {
 		t.Errorf("a comparison: %d %s%s", status, out, stderr)
 	}
 	w.start()

@@ -324,12 +324,12 @@ func TestCheckComparesOnce(t *testing.T) {
 	w.pod("a", "node1", nil)
 	w.annotation("a")
 	p.kill()
-	if status, stdout, stderr := w.check(); status != 0 || stdout != "" {
+	if status, stdout, stderr := w.once(w.args("--check")...); status != 0 || stdout != "" {
 		t.Errorf("nothing differs: status %d\n%s%s", status, stdout, stderr)
 	}
 	w.nbctl("lsp-del", "default_a", "--", "set", "logical_switch_port", "k8s-node1", "addresses=unknown")
 	w.pod("b", "node1", nil)
-	status, stdout, _ := w.check()
+	status, stdout, _ := w.once(w.args("--check")...)
 	for _, want := range []string{
 		"+ Logical_Switch_Port default_a addresses=", "+ Logical_Switch_Port default_b", "~ Pod default/b annotation: ",
 		`~ Logical_Switch_Port k8s-node1 addresses: ["unknown"] → ["0a:58:c0:a8:02:02 192.168.2.2"]`,

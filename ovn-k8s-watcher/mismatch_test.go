@@ -59,21 +59,21 @@ func TestARunningPodWithOtherAddressesIsTold(t *testing.T) {
 	if got := show(); !strings.Contains(got, missing) {
 		t.Errorf("pod/show: %s", got)
 	}
-	if status, out, _ := w.check(); status != 1 || strings.Count(out, "\n") != 3 || !strings.Contains(out, "! pod/default/a: pod default/a "+missing) {
+	if status, out, _ := w.once(w.args("--check")...); status != 1 || strings.Count(out, "\n") != 3 || !strings.Contains(out, "! pod/default/a: pod default/a "+missing) {
 		t.Errorf("--check: %d, %s", status, out)
 	}
 
 	w.topology(map[string]string{"node1": "192.168.2.0/24"})
 	w.eventually("the pod has what it had", func() bool { return w.port("default_a", "addresses") == had })
 	w.eventually("nothing is told any more", func() bool { return !strings.Contains(show(), "runs with") })
-	if status, out, _ := w.check(); status != 0 || out != "" {
+	if status, out, _ := w.once(w.args("--check")...); status != 0 || out != "" {
 		t.Errorf("--check: %d, %s", status, out)
 	}
 
 	w.topology(map[string]string{"node1": "192.168.7.0/24"})
 	const dropped = "its packets are dropped"
 	w.eventually("another subnet is told", func() bool { return strings.Contains(show(), dropped) })
-	if status, out, _ := w.check(); status != 1 || strings.Count(out, dropped) != 3 {
+	if status, out, _ := w.once(w.args("--check")...); status != 1 || strings.Count(out, dropped) != 3 {
 		t.Errorf("--check: %d, %s", status, out)
 	}
 	p.kill()

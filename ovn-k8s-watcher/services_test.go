@@ -97,19 +97,19 @@ func TestUnownedLoadBalancerIsNamed(t *testing.T) {
 	w.become("web", "web/tcp@default,{"+frontend+"=192.168.2.3:8080}")
 	p.kill()
 	old := w.nbctl("create", "load_balancer", "external_ids:k8s-cluster-lb-tcp=yes", "vips:\""+frontend+"\"=\"192.168.2.99:8080\"")
-	if status, out, _ := w.check(); status != 0 {
+	if status, out, _ := w.once(w.args("--check")...); status != 0 {
 		t.Errorf("one on no switch: status %d\n%s", status, out)
 	}
 	w.nbctl("ls-lb-add", "node1", old)
 	want := "load balancer " + old + " (k8s-cluster-lb-tcp=yes), which is not ours, takes connections to " + frontend + "/tcp of service default/web: remove it with \"ovn-nbctl lb-del " + old + "\""
-	status, out, _ := w.check()
+	status, out, _ := w.once(w.args("--check")...)
 	if status != 1 || !strings.Contains(out, want) {
 		t.Errorf("status %d, no %q in\n%s", status, want, out)
 	}
 	p = w.start()
 	w.eventually("the log names it", func() bool { return strings.Contains(strings.ReplaceAll(p.log.String(), `\\"`, `"`), want) })
 	w.nbctl("lb-del", old)
-	if status, out, _ := w.check(); status != 0 {
+	if status, out, _ := w.once(w.args("--check")...); status != 0 {
 		t.Errorf("when it is gone: status %d\n%s", status, out)
 	}
 }

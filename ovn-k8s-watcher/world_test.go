@@ -241,19 +241,6 @@ func (w *world) once(args ...string) (status int, stdout, stderr string) {
 	return 0, out.String(), err.String()
 }
 
-// check runs a comparison. It removes the line about the Southbound database, because the hosts of these tests have no setting
-// of it.
-func (w *world) check(args ...string) (status int, stdout, stderr string) {
-	w.Helper()
-	status, stdout, stderr = w.once(w.args(append([]string{"--check"}, args...)...)...)
-	const unset = "! Southbound database: chassis, ports and MTUs are not known: ovn-remote is not set on this host: set external_ids:ovn-remote of Open_vSwitch\n"
-	rest, found := strings.CutSuffix(stdout, unset)
-	if found && rest == "" {
-		status = 0
-	}
-	return status, rest, stderr
-}
-
 // A process is a running watcher.
 type process struct {
 	*world

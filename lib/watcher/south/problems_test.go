@@ -4,17 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"ovn-k8s/lib/config"
 )
-
-// Without a setting of the Southbound database, --check says that it is not compared.
-func TestProblemsWithoutASetting(t *testing.T) {
-	want := []string{"! Southbound database: chassis, ports and MTUs are not known: ovn-remote is not set on this host: set external_ids:ovn-remote of Open_vSwitch"}
-	if diff := cmp.Diff(want, Problems(t.Context(), config.Config{}, nil, nil, nil)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
 
 // P2: --check names hosts with tunnels too small for packets of pods.
 func TestDescribeTunnels(t *testing.T) {
