@@ -133,9 +133,8 @@ func open(ctx context.Context, family netip.Addr) (knftables.Interface, error) {
 func answers(ctx context.Context, family knftables.Family) error {
 	cmd := exec.CommandContext(ctx, "nft", "--check", fmt.Sprintf("add table %s %s", family, TableName))
 	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("could not run nft (%w) %s", err, out)
 	}
 	return nil
 }

@@ -24,7 +24,9 @@ func TestRetriesInAnyOrder(t *testing.T) {
 func retryInAnyOrder(t *testing.T, r *rand.Rand) {
 	l := &Loop[int, int]{
 		Record: func(k int) []int { return []int{k} },
-		Sync:   func([]int) func(context.Context) map[int]error { return func(context.Context) map[int]error { return nil } },
+		Sync: func([]int) func(context.Context) map[int]error {
+			return func(context.Context) map[int]error { return nil }
+		},
 	}
 	l.init()
 	const keys = 30

@@ -83,7 +83,7 @@ func (e *engine) load(ctx context.Context) error {
 	for _, fact := range former {
 		e.network.Put(fact)
 	}
-	c, found, err := readTopology(e.records, e.log)
+	c, found, err := e.records.UsableTopology(e.log)
 	if err != nil {
 		return err
 	}

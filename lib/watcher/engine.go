@@ -200,7 +200,7 @@ func (e *engine) topologyChanged() {
 // refreshTopology reads the topology again. If the database has none, or an invalid one, the known one stays, and
 // will be written back.
 func (e *engine) refreshTopology() []nb.Unit {
-	c, found, err := readTopology(e.records, e.log)
+	c, found, err := e.records.UsableTopology(e.log)
 	switch {
 	case errors.Is(err, ovsdb.ErrNotConnected):
 		return nil // reconnected follows
@@ -219,16 +219,6 @@ func (e *engine) refreshTopology() []nb.Unit {
 	touched := e.network.Put(c)
 	e.health.TellDeclared()
 	return append(touched, e.found(topologyKind)...)
-}
-
-// readTopology is records.Topology without gateways that do not fit in: they must not keep all others from changes.
-func readTopology(r *records.Records, log *logrus.Entry) (c topology.Cluster, found bool, err error) {
-	c, found, err = r.Topology()
-	if errors.As(err, new(topology.Unfit)) {
-		log.Errorf("gateways of the record are left out: %v", err)
-		err = nil
-	}
-	return c, found, err
 }
 
 // found records a complete list of a kind. After the last one, all units are dirty.

@@ -49,7 +49,9 @@ func forwards(ctx context.Context, rundir string, all []vswitch.Interface) bool 
 	if bridge == "" {
 		return true
 	}
-	works := slices.ContainsFunc(all, func(i vswitch.Interface) bool { return i.Bridge == bridge && slices.Contains(nics, i.Name) && i.Ofport > 0 })
+	works := slices.ContainsFunc(all, func(i vswitch.Interface) bool {
+		return i.Bridge == bridge && slices.Contains(nics, i.Name) && i.Ofport > 0
+	})
 	has, err := ofctl.Bridge{RunDir: rundir, Name: bridge}.Has(ctx, bridgeflows.Cookie)
 	return works && (has || err != nil && !errors.Is(err, ofctl.ErrDown))
 }

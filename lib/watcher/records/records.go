@@ -3,12 +3,14 @@
 package records
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
@@ -50,6 +52,16 @@ func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
 		return c, true, err
 	}
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
+}
+
+// UsableTopology is Topology without gateways that do not fit in: they must not keep all others from changes. log tells them.
+func (r *Records) UsableTopology(log *logrus.Entry) (c topology.Cluster, found bool, err error) {
+	c, found, err = r.Topology()
+	if errors.As(err, new(topology.Unfit)) {
+		log.Errorf("gateways of the record are left out: %v", err)
+		err = nil
+	}
+	return c, found, err
 }
 
 // Stale reports whether the record of the topology has changed since Topology read it.
