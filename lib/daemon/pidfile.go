@@ -48,7 +48,7 @@ func takePidfile(path string, overwrite bool) (*pidfile, error) {
 	return p, nil
 }
 
-// ErrHeld is the error of a file that another process holds.
+// ErrHeld is the error of a file held by another process.
 var ErrHeld = errors.New("already running")
 
 // Hold makes this process the only one with a file, until release or its end. The file is a pidfile: an error ErrHeld names the

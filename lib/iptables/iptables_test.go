@@ -207,7 +207,7 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// A program that hangs ends with its context, and so do its children, which keep its output open.
+// A hanging program ends with its context, and so do its children, which keep its output open.
 func TestProgramsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "iptables"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {

@@ -29,7 +29,7 @@ func (f *Firewall) Other() (*Firewall, error) {
 	return findSoon(f.Family(), "-nft")
 }
 
-// findTimeout bounds the time to find programs, which only print their version.
+// findTimeout bounds the time to find programs: they only print their version.
 const findTimeout = 10 * time.Second
 
 func findSoon(family netip.Addr, variant string) (*Firewall, error) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// An API server that cannot be reached is logged once, though each error names another port.
+// An unreachable API server is logged once, though each error names another port.
 func TestLostConnectionsAreLoggedOnce(t *testing.T) {
 	tries := 0
 	i := NewInformers(&rest.Config{Host: "http://192.0.2.1", Dial: func(context.Context, string, string) (net.Conn, error) {

@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/test/namespace"
 )
 
-// An nft that hangs ends with its context, and the error says so.
+// A hanging nft ends with its context, and the error says so.
 func TestHangingNFT(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {

@@ -38,7 +38,7 @@ func serverRole(o Options) role {
 	return role{Role: settings.Role{Log: log, Quiet: true, Serve: serve}, differences: serverDifferences}
 }
 
-// configureServers configures each server that it reaches.
+// configureServers configures all servers within reach.
 func configureServers(ctx context.Context, all []dbserver.Server, log *logrus.Entry) error {
 	var failed []error
 	for _, server := range all {

@@ -255,7 +255,7 @@ func TestRenew(t *testing.T) {
 	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// A DB that is closed during Renew stays closed, and the new connection ends.
+// A DB closed during Renew stays closed, and the new connection ends.
 func TestACloseDuringRenew(t *testing.T) {
 	s := newServer(t, nbSchema)
 	before := runtime.NumGoroutine()
@@ -273,7 +273,7 @@ func TestACloseDuringRenew(t *testing.T) {
 	s.await(func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// A server that accepts connections and ends them at once is asked less and less often.
+// A server is asked less and less often if it accepts connections and ends them at once.
 func TestBrokenConnectionsAreTriedLessOften(t *testing.T) {
 	s := newServer(t, nbSchema)
 	db := open(t, s.remote())

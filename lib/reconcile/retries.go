@@ -43,7 +43,7 @@ func (r *retries[K]) remove(f *failure[K]) {
 	}
 }
 
-// takeDue removes the failures that are due, and returns their keys.
+// takeDue removes the due failures, and returns their keys.
 func (r *retries[K]) takeDue(now time.Time) (keys []K) {
 	for len(*r) > 0 && !now.Before((*r)[0].next) {
 		keys = append(keys, heap.Pop(r).(*failure[K]).key)

@@ -43,7 +43,7 @@ func tool() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// longest are the packages with the longest tests, which start whole clusters.
+// longest are the packages with the longest tests: they start whole clusters.
 var longest = []string{"ovn-k8s/test/e2e", "ovn-k8s/test/ovnkube"}
 
 // runAll runs the tests of packages, by default of all: first of the longest, two at a time, and then of the others, three

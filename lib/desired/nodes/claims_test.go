@@ -204,7 +204,7 @@ func TestEgressSubnetsOfOthers(t *testing.T) {
 	}
 }
 
-// A Node does not get the system-id of a host that is a gateway only, unless the gateway has its name: then gateway-init ran
+// A Node does not get the system-id of a mere gateway's host, unless the gateway has its name: then gateway-init ran
 // before the host became a node.
 func TestTheChassisOfAGateway(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")

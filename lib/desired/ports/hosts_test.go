@@ -69,7 +69,7 @@ func TestNodePortsTakenAtHosts(t *testing.T) {
 	}
 }
 
-// L3: a NodePort concerns no Service with the same port at an external IP that is no host's.
+// L3: a NodePort concerns no Service with the same port at an external IP of no host.
 func TestNodePortsConcernServicesAtHosts(t *testing.T) {
 	var x Services
 	at := func(name, ip, external string) service.Service {

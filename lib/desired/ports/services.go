@@ -33,7 +33,7 @@ type Services struct {
 	reserved map[service.Claim]bool             // the endpoints of APIServer
 	health   map[service.Key]service.Claim      // ports of health checks
 	// nodes lists the Services with a port of every node, as a NodePort or for health checks. atHosts has the Services
-	// with claims to the same port at an external address that is one of hosts.
+	// with claims to the same port at an external address of a host.
 	nodes   map[service.Claim][]service.Key
 	atHosts map[service.Claim]map[service.Key]bool
 	hosts   map[netip.Addr]bool

@@ -240,7 +240,7 @@ func (g Gateway) checkHop(hop netip.Addr) error {
 	return fmt.Errorf("default gateway %s is not in the subnet of physical IP %s: give a neighbour in %s", hop, g.IPs[i], g.IPs[i].Masked())
 }
 
-// Outside are the addresses that no other gateway may have: none of a local gateway. Only its own host sends to its
+// Outside are the addresses refused to other gateways: none of a local gateway. Only its own host sends to its
 // addresses, and by default all local gateways have the same.
 func (g Gateway) Outside() []netip.Prefix {
 	if g.Mode == Local {

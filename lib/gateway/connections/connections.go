@@ -72,7 +72,7 @@ func (s *stale) due(now time.Time) (due []ofctl.Connection) {
 	return due
 }
 
-// deleted records that a connection was deleted. One that could not be deleted stays due.
+// deleted records the deletion of a connection. After a failed one it stays due.
 func (s *stale) deleted(c ofctl.Connection, now time.Time) {
 	r := s.pending[c]
 	if r.tries+1 >= staleTries {
@@ -82,7 +82,7 @@ func (s *stale) deleted(c ofctl.Connection, now time.Time) {
 	s.pending[c] = retry{now.Add(staleInterval << r.tries), r.tries + 1}
 }
 
-// next is when the first connection that is not yet due will be: the zero time if there is none.
+// next is the time at which another connection becomes due: the zero time if there is none.
 func (s *stale) next(now time.Time) (next time.Time) {
 	for _, r := range s.pending {
 		if r.at.After(now) && (next.IsZero() || r.at.Before(next)) {
@@ -108,7 +108,7 @@ func New(runDir string, log *logrus.Entry, again func()) *OVS {
 
 // Forget deletes the UDP connections from this host's pods, or through its gateway, to deleted endpoints of frontends. All
 // tracked connections are read only at the first time, and for many endpoints at once. After an error it has to be called
-// again: it tries those again that it could not delete.
+// again: then it tries the failed deletions again.
 func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 	first, now := o.answers == nil, time.Now()
 	answers := map[ofctl.Connection]bool{}
@@ -128,7 +128,7 @@ func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 	return err
 }
 
-// forget deletes the connections that are due. The first time, and if many are due, it deletes all stale ones.
+// forget deletes the due connections. The first time, and if many are due, it deletes all stale ones.
 func (o *OVS) forget(ctx context.Context, frontends service.List, first bool, due []ofctl.Connection) error {
 	if first || len(due) > maxFlushes {
 		if err := o.read(ctx, frontends); err != nil {

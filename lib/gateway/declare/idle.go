@@ -19,7 +19,7 @@ import (
 // idleTimeout bounds the time for which Failed waits for ovs-vswitchd.
 const idleTimeout = 10 * time.Second
 
-// An Idle is the time since when a helper cannot start, so that there is no Monitor. Zero: it can.
+// An Idle is the time since when a helper cannot start, and there is no Monitor. Zero: it can.
 type Idle struct{ since time.Time }
 
 // Failed declares the gateway of a shared bridge down if the helper could not start for DownAfter, or ends because its

@@ -38,14 +38,14 @@ func (a *apart) again() []nb.Unit {
 	return a.next()
 }
 
-// written records that the database has taken the rows of next.
+// written records the success of the rows of next.
 func (a *apart) written() {
 	if len(a.groups) > 0 {
 		a.groups, a.others = a.groups[1:], true
 	}
 }
 
-// refused records that it has refused the rows of units, those of next among them.
+// refused records the refusal of the rows of units, those of next among them.
 func (a *apart) refused(units []nb.Unit) {
 	a.written()
 	if half := len(units) / 2; half > 0 {

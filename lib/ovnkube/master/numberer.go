@@ -260,7 +260,7 @@ func (n *numberer) work(ctx context.Context, step nodes.Step, router *nbdb.Logic
 	return failed
 }
 
-// errApart is the error of a node that waits for a transaction with fewer nodes.
+// errApart is the error of a node waiting for a transaction with fewer nodes.
 var errApart = fmt.Errorf("waiting for a transaction with fewer nodes: %w", failures.ErrPending)
 
 // refuses reports whether an error of commit is about the rows: the database would take others.
@@ -269,7 +269,7 @@ func refuses(err error) bool {
 	return errors.As(err, &refused) && !errors.Is(err, failures.ErrPending) && !errors.Is(err, failures.ErrOutage)
 }
 
-// free are the tried nodes that do not stay as they are.
+// free are the tried nodes, without those left as they are.
 func (n *numberer) free() []nb.Unit {
 	return slices.DeleteFunc(slices.Clone(n.tried), func(u nb.Unit) bool { return n.kept[u] != nil })
 }

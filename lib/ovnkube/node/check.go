@@ -44,7 +44,7 @@ func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, e
 	return found, nil
 }
 
-// stopped has a line for each daemon of Open vSwitch and OVN that does not answer.
+// stopped has a line for each silent daemon of Open vSwitch and OVN.
 func stopped(rundir string) (lines []string) {
 	for _, d := range vswitch.Stopped(rundir) {
 		lines = append(lines, fmt.Sprintf("! %s is stopped: no process answers at its control socket %s: start %s", d.Program, d.Socket, d.Program))

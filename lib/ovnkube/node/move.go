@@ -140,7 +140,7 @@ func reach(alive func() error, undone <-chan struct{}) (unreached error) {
 	}
 }
 
-// logOnce returns a function that logs each warning once.
+// logOnce returns a function to log each warning once.
 func logOnce(log *logrus.Entry) func(string) {
 	logged := map[string]bool{}
 	return func(text string) {

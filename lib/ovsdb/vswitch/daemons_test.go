@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A daemon is stopped if its socket is missing, or was left by a process that was killed.
+// A daemon is stopped if its socket is missing, or was left by a killed process.
 func TestStopped(t *testing.T) {
 	ovs, ovn := t.TempDir(), t.TempDir()
 	t.Setenv("OVN_RUNDIR", ovn)
