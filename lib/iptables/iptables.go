@@ -8,10 +8,12 @@
 package iptables
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -47,14 +49,17 @@ var searched = []string{"filter", "mangle", "nat"}
 // wait is the timeout for the xtables lock, in seconds.
 const wait = 20
 
+// timeout bounds a run of a program: it includes wait, and reading or writing the rules of 10 000 Services.
+const timeout = time.Minute
+
 // ErrUnreadable means that a table cannot be read, perhaps for lack of a kernel module.
 var ErrUnreadable = errors.New("cannot read table")
 
 // A Firewall is iptables or ip6tables.
 type Firewall struct {
-	tool                   *goiptables.IPTables // only for its knowledge of versions: its calls have no timeout
-	program, save, restore string               // paths
-	announces              bool
+	tool          *goiptables.IPTables
+	save, restore string // programs unknown to go-iptables
+	announces     bool
 }
 
 // Announces reports whether the kernel announces changes of the rules: not those of iptables-legacy.
@@ -69,7 +74,7 @@ func (f *Firewall) HasKubeProxy() bool {
 	if !f.has("nat") {
 		return false
 	}
-	rules, err := f.list(context.Background(), "nat", "KUBE-SERVICES")
+	rules, err := f.tool.List("nat", "KUBE-SERVICES")
 	return err == nil && len(rules) > 1 // the first declares the chain
 }
 
@@ -78,17 +83,17 @@ func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
 	if !f.has(table) {
 		return nil, nil
 	}
-	there, err := f.chainExists(context.Background(), table, chain)
+	there, err := f.tool.ChainExists(table, chain)
 	if err != nil || !there {
-		return nil, err
+		return nil, flat(err)
 	}
-	lines, err := f.list(context.Background(), table, chain)
+	lines, err := f.tool.List(table, chain)
 	for _, line := range lines {
 		if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
 			rules = append(rules, rule)
 		}
 	}
-	return rules, err
+	return rules, flat(err)
 }
 
 // HasChain reports whether a chain exists. It is false if the table cannot be read.
@@ -96,7 +101,7 @@ func (f *Firewall) HasChain(table, chain string) bool {
 	if !f.has(table) {
 		return false
 	}
-	there, err := f.chainExists(context.Background(), table, chain)
+	there, err := f.tool.ChainExists(table, chain)
 	return err == nil && there
 }
 
@@ -166,7 +171,7 @@ func (p plan) empty() bool {
 	return len(p.flush)+len(p.commands)+len(p.undo)+len(p.jumps)+len(p.gone) == 0
 }
 
-// apply carries a plan out. Each of its commands may be repeated.
+// apply carries a plan out. The commands of go-iptables are idempotent.
 func (f *Firewall) apply(ctx context.Context, p plan) error {
 	if len(p.flush)+len(p.commands) > 0 {
 		if _, err := run(ctx, p.input(), f.restore, "--noflush", "--wait", fmt.Sprint(wait)); err != nil {
@@ -174,21 +179,29 @@ func (f *Firewall) apply(ctx context.Context, p plan) error {
 		}
 	}
 	for _, j := range p.undo {
-		if err := f.deleteRule(ctx, p.table, j); err != nil {
-			return err
+		if err := f.tool.DeleteIfExists(p.table, j.from, words(j.rule)...); err != nil {
+			return flat(err)
 		}
 	}
 	for _, j := range p.jumps {
-		if err := f.insertRule(ctx, p.table, j); err != nil {
-			return err
+		if err := f.tool.InsertUnique(p.table, j.from, j.at, words(j.rule)...); err != nil {
+			return flat(err)
 		}
 	}
 	for _, name := range p.gone {
-		if err := f.deleteChain(ctx, p.table, name); err != nil {
-			return err
+		if err := f.tool.ClearAndDeleteChain(p.table, name); err != nil {
+			return flat(err)
 		}
 	}
 	return nil
+}
+
+// flat formats an error of go-iptables on one line.
+func flat(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(oneLine(err.Error()))
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -432,4 +445,23 @@ func target(rule string) string {
 		}
 	}
 	return ""
+}
+
+// run runs a program with input on stdin, for a bounded time, and returns its output.
+func run(ctx context.Context, input, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("killed, because it was not done within %v", timeout))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second // for children of the program, which keep its output open
+	cmd.Stdin = strings.NewReader(input)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	case err != nil:
+		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(stderr.String()))
+	}
+	return out.String(), nil
 }

@@ -48,10 +48,7 @@ func find(ctx context.Context, family netip.Addr, variant string) (*Firewall, er
 	if err != nil && !errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("looking for iptables: %w", err)
 	}
-	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(name)); err == nil {
-		f.program, err = exec.LookPath(name)
-	}
-	if err == nil {
+	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(name), goiptables.Timeout(wait)); err == nil {
 		f.save, err = exec.LookPath(name + "-save")
 	}
 	if err == nil {
