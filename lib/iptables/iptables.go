@@ -457,11 +457,14 @@ func run(ctx context.Context, input, name string, args ...string) (string, error
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
-	switch {
-	case err != nil && ctx.Err() != nil:
+	switch said := oneLine(stderr.String()); {
+	case err == nil:
+		return out.String(), nil
+	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
-	case err != nil:
-		return "", fmt.Errorf("%s: %w: %s", name, err, oneLine(stderr.String()))
+	case said == "":
+		return "", fmt.Errorf("%s: %w", name, err)
+	default:
+		return "", fmt.Errorf("%s: %w: %s", name, err, said)
 	}
-	return out.String(), nil
 }

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -45,10 +44,13 @@ func find(ctx context.Context, family netip.Addr, variant string) (*Firewall, er
 	}
 	var f Firewall
 	version, err := run(ctx, "", name, "--version") // first, since go-iptables asks for it without a timeout
-	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+	if ctx.Err() != nil {
 		return nil, fmt.Errorf("looking for iptables: %w", err)
 	}
-	if f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(name), goiptables.Timeout(wait)); err == nil {
+	if err == nil {
+		f.tool, err = goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(name), goiptables.Timeout(wait))
+	}
+	if err == nil {
 		f.save, err = exec.LookPath(name + "-save")
 	}
 	if err == nil {
