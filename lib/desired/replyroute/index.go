@@ -13,7 +13,8 @@ import (
 )
 
 // An Index counts the endpoints of Services with external policy Local on each node, and refuses Services above
-// service.MaxOwnReplies of their namespace, or service.MaxReplies of the node. All Services share the routes of a node: so an endpoint touches one unit.
+// service.MaxOwnReplies of their namespace, or service.MaxReplies of the node. All Services share the routes of a node: so
+// an endpoint touches one unit.
 type Index struct {
 	facts   *facts.Index
 	replies func(k service.Key, node string) []service.Reply
