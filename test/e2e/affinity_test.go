@@ -59,6 +59,14 @@ func stays(t *testing.T, from world.Endpoint, frontends []frontend) map[frontend
 	return out
 }
 
+// opened waits until hosts have opened NodePorts: the master's own requests to them get answers.
+func opened(t *testing.T, ports []frontend) {
+	t.Helper()
+	for _, p := range ports {
+		ask(t, world.Endpoint{Name: "master", Netns: cluster.Node("master").Netns()}, p.network, p.at)
+	}
+}
+
 // askOnce sends one request and returns the endpoint's name.
 func askOnce(t *testing.T, from world.Endpoint, d frontend) string {
 	t.Helper()
@@ -135,7 +143,9 @@ func TestAffinity(t *testing.T) {
 			settledFamilies(t, "service/default/"+name+"/tcp/near/node/minion2", 2*2)
 		default:
 			settledSticky(t, name, 3)
-			frontends = append(frontends, nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))...)
+			ports := nodePortsAt(s, slices.Concat(nodeAddrs("minion1"), nodeAddrs("minion2")))
+			opened(t, ports)
+			frontends = append(frontends, ports...)
 		}
 		for _, a := range addrs(s.Spec.ClusterIPs) {
 			frontends = append(frontends, frontend{"tcp", netip.AddrPortFrom(a, 80)}, frontend{"udp", netip.AddrPortFrom(a, 80)})
