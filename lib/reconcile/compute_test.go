@@ -92,34 +92,34 @@ func TestKeysThatAreLeftGoOn(t *testing.T) {
 // Keys are taken in their order, each once until it is dirty again, whatever is left and comes meanwhile.
 func TestLeftKeysKeepTheirOrder(t *testing.T) {
 	for _, most := range []int{0, 7} {
-		l := &Loop[string, string]{MaxBatch: most}
 		r := rand.New(rand.NewPCG(uint64(most), 1))
-		spent, dirty := 0, map[string]bool{}
 		synctest.Test(t, func(t *testing.T) {
-			l.Compute = func(string) {
+			spent, dirty := 0, map[string]bool{}
+			b := batch[string]{most: most, compute: func(string) {
 				spent++
 				time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
-			}
-			batch := map[string]bool{}
+			}}
 			for range 200 {
 				for range r.IntN(9) {
 					k := fmt.Sprint("key-", r.IntN(30))
-					batch[k], dirty[k] = true, true
+					if b.add(k) == dirty[k] {
+						t.Fatalf("adding %s reports %v", k, dirty[k])
+					}
+					dirty[k] = true
 				}
 				before := spent
-				var keys []string
-				keys, batch = l.first(batch)
+				keys := b.take()
 				if !slices.IsSorted(keys) || spent-before != len(keys) || most > 0 && len(keys) > most {
 					t.Fatalf("took %q, computed %d", keys, spent-before)
 				}
 				for _, k := range keys {
-					if !dirty[k] || batch[k] {
+					if !dirty[k] || b.has(k) {
 						t.Fatalf("took %s, that is not dirty or stays so", k)
 					}
 					delete(dirty, k)
 				}
-				if !maps.Equal(batch, dirty) || len(l.left.is) != len(l.left.keys) || len(l.left.keys) != len(batch) {
-					t.Fatalf("left %q, %d in a set; dirty are %v", l.left.keys, len(l.left.is), dirty)
+				if left := slices.Sorted(maps.Keys(dirty)); b.len() != len(dirty) || !slices.Equal(b.left, left) {
+					t.Fatalf("left %q of %d; dirty are %q", b.left, b.len(), left)
 				}
 			}
 		})

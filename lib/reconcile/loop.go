@@ -62,8 +62,6 @@ type Loop[E any, K cmp.Ordered] struct {
 	// Events recorded by the present call of gather, keys waiting, and keys in the running call.
 	recording, waiting, syncing int
 
-	left left[K] // belongs to Run
-
 	wake chan struct{}
 	once sync.Once
 }
@@ -100,9 +98,9 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		defer t.Stop()
 		resync = t.C
 	}
-	batch := map[K]bool{}
-	var current, next interval // next follows the work under way
-	var done chan result[K]    // nil: no work is under way
+	waiting := batch[K]{compare: l.Compare, compute: l.Compute, most: l.MaxBatch}
+	var wait gathering
+	var done chan result[K] // nil: no work is under way
 	defer func() {
 		if done != nil {
 			<-done
@@ -111,7 +109,6 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 	for {
 		var fresh []K
 		var finished *result[K]
-		intervalEnded := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -119,10 +116,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		case <-resync:
 			fresh = l.All()
 		case <-l.nextRetry():
-		case <-current.end:
-			intervalEnded = true
-		case <-current.quiet:
-			intervalEnded = true
+		case <-wait.end():
 		case r := <-done:
 			finished = &r
 		}
@@ -136,76 +130,31 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		if finished != nil {
 			done = nil
 			l.finish(*finished)
-			if current = l.intervalAfter(len(batch)); next.length > current.length {
-				current = next
-			}
-			next = interval{}
+			wait.worked(l.intervalAfter(&waiting))
 		}
-		keys, maxWait := l.gather(batch, fresh)
-		switch {
-		case intervalEnded:
-			current = interval{}
-		case done != nil && maxWait > next.length:
-			next = newInterval(maxWait, l.Quiet)
-		case done == nil && current.end == nil:
-			current = newInterval(maxWait, l.Quiet)
+		keys, maxWait := l.gather(&waiting, fresh)
+		wait.arrived(keys, newInterval(maxWait, l.Quiet), done != nil)
+		if done == nil && !wait.underWay() && waiting.len() > 0 {
+			done = l.begin(ctx, waiting.take())
 		}
-		current.arrived(keys)
-		next.arrived(keys)
-		if current.end == nil && done == nil && len(batch) > 0 {
-			var keys []K
-			keys, batch = l.first(batch)
-			done = l.begin(ctx, keys)
-		}
-		l.count(len(batch), done != nil)
+		l.count(waiting.len(), done != nil)
 	}
 }
 
-// An interval is a time of gathering keys. The zero interval means that dirty keys need not wait.
-type interval struct {
-	end, quiet <-chan time.Time // end is nil for the zero interval; quiet ends it early
-	began      time.Time
-	length     time.Duration
-	quietFor   time.Duration // the shortest quiet time; 0: never
-	keys       int           // arrived so far
-}
-
-func newInterval(length, quiet time.Duration) interval {
-	if length <= 0 {
+// intervalAfter is the interval after work during which the keys of waiting were marked. Keys left by Compute need none.
+func (l *Loop[E, K]) intervalAfter(waiting *batch[K]) interval {
+	if l.MinInterval == nil || waiting.late {
 		return interval{}
 	}
-	return interval{end: time.After(length), began: time.Now(), length: length, quietFor: quiet}
-}
-
-// intervalAfter is the interval after work during which waiting keys were marked. Keys left by Compute need none.
-func (l *Loop[E, K]) intervalAfter(waiting int) interval {
-	if l.MinInterval == nil || l.left.late {
-		return interval{}
-	}
-	length, quiet := l.MinInterval(waiting), l.Quiet
+	length, quiet := l.MinInterval(waiting.len()), l.Quiet
 	if quiet > 0 {
 		quiet = max(quiet, length/quietPart)
 	}
 	i := newInterval(length, quiet)
-	if waiting == 1 { // if there are several, more are on their way
-		i.arrived(waiting)
+	if waiting.len() == 1 { // if there are several, more are on their way
+		i.arrived(1)
 	}
 	return i
-}
-
-// The quiet time is at least MinInterval/quietPart, and quietFactor times the mean inter-arrival time.
-const (
-	quietPart   = 5
-	quietFactor = 8
-)
-
-// arrived counts keys and restarts the quiet time.
-func (i *interval) arrived(keys int) {
-	if i.end == nil || i.quietFor == 0 || keys == 0 {
-		return
-	}
-	i.keys += keys
-	i.quiet = time.After(max(i.quietFor, quietFactor*time.Since(i.began)/time.Duration(i.keys)))
 }
 
 // count updates the numbers for Status.
@@ -216,92 +165,6 @@ func (l *Loop[E, K]) count(waiting int, syncing bool) {
 	if !syncing {
 		l.syncing = 0
 	}
-}
-
-// left are the waiting keys that the former call of Sync left, in their order.
-type left[K cmp.Ordered] struct {
-	keys []K
-	is   map[K]bool
-	late bool // Compute did not reach them in time
-}
-
-// first splits batch into the keys for the next Sync and the rest.
-func (l *Loop[E, K]) first(batch map[K]bool) (keys []K, rest map[K]bool) {
-	all := l.ordered(batch)
-	most := len(all)
-	if l.MaxBatch > 0 {
-		most = min(most, l.MaxBatch)
-	}
-	n := l.compute(all[:most])
-	l.left.late = n < most
-	if n == len(all) {
-		l.left = left[K]{}
-		return all, map[K]bool{} // a new one, since deleting keys does not shrink a map
-	}
-	for _, k := range all[:n] {
-		delete(batch, k)
-		delete(l.left.is, k)
-	}
-	l.left.keys = all[n:]
-	return slices.Clone(all[:n]), batch
-}
-
-// ordered lists the keys of batch. Only those that were not left are sorted: there may be very many.
-func (l *Loop[E, K]) ordered(batch map[K]bool) []K {
-	compare := l.Compare
-	if compare == nil {
-		compare = cmp.Compare[K]
-	}
-	if l.left.is == nil {
-		l.left.is = map[K]bool{}
-	}
-	var fresh []K
-	if len(batch) > len(l.left.keys) {
-		for k := range batch {
-			if !l.left.is[k] {
-				fresh = append(fresh, k)
-				l.left.is[k] = true
-			}
-		}
-		slices.SortFunc(fresh, compare)
-	}
-	return merged(l.left.keys, fresh, compare)
-}
-
-// merged merges two ordered lists.
-func merged[K any](a, b []K, compare func(K, K) int) []K {
-	if len(a) == 0 || len(b) == 0 {
-		return append(a, b...)
-	}
-	all := make([]K, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if compare(a[0], b[0]) <= 0 {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return append(append(all, a...), b...)
-}
-
-// mostComputing is the time after which Compute is called for no further key.
-const mostComputing = 100 * time.Millisecond
-
-// compute calls Compute for keys, for a bounded time, and returns the number of keys computed. The first of the keys
-// left by the former call is among them: otherwise keys before it could keep it waiting for ever.
-func (l *Loop[E, K]) compute(keys []K) (computed int) {
-	if l.Compute == nil {
-		return len(keys)
-	}
-	reached := len(l.left.keys) == 0
-	for start := time.Now(); computed < len(keys); computed++ {
-		if computed > 0 && reached && time.Since(start) >= mostComputing {
-			break
-		}
-		l.Compute(keys[computed])
-		reached = reached || keys[computed] == l.left.keys[0]
-	}
-	return computed
 }
 
 // A result is the outcome of one call of Sync.
@@ -372,12 +235,12 @@ func (l *Loop[E, K]) record() (keys []K) {
 	return keys
 }
 
-// gather adds to batch: the fresh keys, the keys of queued events, and the keys due for a retry. It returns the
+// gather adds to waiting: the fresh keys, the keys of queued events, and the keys due for a retry. It returns the
 // number of keys added, and their longest MaxWait.
-func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time.Duration) {
+func (l *Loop[E, K]) gather(waiting *batch[K], fresh []K) (keys int, maxWait time.Duration) {
 	l.mu.Lock()
 	for _, k := range l.retries.takeDue(time.Now()) {
-		if !batch[k] {
+		if !waiting.has(k) {
 			fresh = append(fresh, k)
 		}
 	}
@@ -387,10 +250,9 @@ func (l *Loop[E, K]) gather(batch map[K]bool, fresh []K) (keys int, maxWait time
 		fresh = append(fresh, l.OnDirty(fresh)...)
 	}
 	for _, k := range fresh {
-		if batch[k] {
+		if !waiting.add(k) {
 			continue
 		}
-		batch[k] = true
 		keys++
 		if l.MaxWait != nil {
 			maxWait = max(maxWait, l.MaxWait(k))

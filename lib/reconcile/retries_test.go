@@ -30,18 +30,15 @@ func retryInAnyOrder(t *testing.T, r *rand.Rand) {
 	}
 	l.init()
 	const keys = 30
-	batch, running := map[int]bool{}, []int(nil)
+	waiting, running := batch[int]{}, []int(nil)
 	for range 3000 {
 		switch r.IntN(4) {
 		case 0:
 			time.Sleep(time.Duration(r.IntN(int(5 * time.Second))))
 		case 1: // some of the batch
-			if running == nil && len(batch) > 0 {
-				all := slices.Sorted(maps.Keys(batch))
-				running = all[:1+r.IntN(len(all))]
-				for _, k := range running {
-					delete(batch, k)
-				}
+			if running == nil && waiting.len() > 0 {
+				waiting.most = 1 + r.IntN(waiting.len())
+				running = waiting.take()
 				<-l.begin(t.Context(), running)
 			}
 		case 2: // a key that was not tried may fail, too
@@ -56,7 +53,10 @@ func retryInAnyOrder(t *testing.T, r *rand.Rand) {
 				running = nil
 			}
 		case 3:
-			want := maps.Clone(batch)
+			want := map[int]bool{}
+			for k := range waiting.dirty {
+				want[k] = true
+			}
 			if r.IntN(3) == 0 {
 				k := r.IntN(keys)
 				l.Send(k)
@@ -67,8 +67,8 @@ func retryInAnyOrder(t *testing.T, r *rand.Rand) {
 					want[k] = true
 				}
 			}
-			l.gather(batch, nil)
-			if diff := cmp.Diff(want, batch); diff != "" {
+			l.gather(&waiting, nil)
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(waiting.dirty))); diff != "" {
 				t.Fatalf("the batch (-want +got):\n%s", diff)
 			}
 		}
@@ -92,7 +92,7 @@ func BenchmarkManyFailedKeys(b *testing.B) {
 		l.finish(r)
 	}
 	for b.Loop() {
-		l.gather(map[int]bool{}, nil)
+		l.gather(&batch[int]{}, nil)
 		l.nextRetry()
 	}
 }
