@@ -5,14 +5,49 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 )
+
+// The objects of one node are listed from the API server's cache, those of a cluster as they are now.
+func TestListsOfOneNodeComeFromTheCache(t *testing.T) {
+	asked := make(chan url.Values, 10)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		asked <- r.URL.Query()
+		fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
+	}))
+	defer s.Close()
+	i := NewInformers(&rest.Config{Host: s.URL})
+	pods := KindOf(&corev1.Pod{})
+	if err := i.add([]Kind{pods}); err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	for node, want := range map[string]url.Values{
+		"":   {"limit": {"500"}},
+		"n1": {"fieldSelector": {"spec.nodeName=n1"}, "limit": {"500"}, "resourceVersion": {"0"}},
+	} {
+		leave := i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(Event) {}}}, logrus.NewEntry(log))
+		if diff := cmp.Diff(want, <-asked); diff != "" {
+			t.Errorf("node %q (-want +got)\n%s", node, diff)
+		}
+		leave()
+	}
+}
 
 // Roles that start together cause one LIST of a kind, and a role that comes later another one, which all of them get.
 func TestOneListForRolesThatStartTogether(t *testing.T) {

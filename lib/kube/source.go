@@ -75,13 +75,21 @@ func (s source) IsWatchListSemanticsUnSupported() bool { return true }
 
 // ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, and trims and packs each
 // page, because all objects in full would take hundreds of megabytes in a large cluster.
+//
+// Those of one node are few. They are listed as the reflector says: from the API server's cache, which has an index of
+// the pods of a node. Without that, API servers before 1.34 would read all pods of the cluster, for each host.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	var packing errgroup.Group
 	packing.SetLimit(1) // or pages of a fast server would take much memory
-	list, _, err := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return s.page(ctx, options, &packing)
-	}).List(ctx, options)
+	})
+	if s.selector.Empty() {
+		options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	} else {
+		pages.PageSize = options.Limit
+	}
+	list, _, err := pages.List(ctx, options)
 	if err2 := packing.Wait(); err == nil {
 		err = err2
 	}
