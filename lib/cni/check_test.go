@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -110,6 +111,28 @@ func testStatus(t *testing.T, w *world) {
 	}
 	w.startController(t)
 	await(t, "STATUS is fine again", func() bool { return status().Code == 0 })
+}
+
+// testStatusOverRestarts: a STATUS during the restart of a daemon waits for it. One that failed would make the Node NotReady, and
+// take its pods out of all Services.
+func testStatusOverRestarts(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	for _, daemon := range []struct {
+		name    string
+		restart func()
+	}{
+		{"ovn-controller", func() { w.startController(t) }},
+		{"ovs-vswitchd", func() { w.startVswitchd(t) }},
+		{"ovsdb-server", func() { w.startOVSDB(t) }},
+	} {
+		w.stop(daemon.name)
+		asking := s.start(t, run{command: "STATUS"})
+		time.Sleep(time.Second) // as long as a restart takes
+		daemon.restart()
+		if res := asking.end(t); res.Code != 0 {
+			t.Errorf("STATUS over a restart of %s: %+v", daemon.name, res)
+		}
+	}
 }
 
 func testBandwidth(t *testing.T, w *world) {

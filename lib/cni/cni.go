@@ -145,8 +145,13 @@ func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) 
 		defer cancel()
 	}
 	n, closeNode := h.open(ctx, r, began)
-	defer closeNode()
+	defer func() { closeNode() }()
 	a.Result, err = run(n, ctx, r.Args, conf)
+	for r.Command == "STATUS" && mayPass(ctx, err, began) {
+		closeNode()
+		n, closeNode = h.open(ctx, r, began) // ovsdb-server may have been restarted, too
+		a.Result, err = run(n, ctx, r.Args, conf)
+	}
 	if err == nil && a.Result != nil {
 		if err = deliver(a); err != nil {
 			pod, _ := parsePod(r.Args.Args) // ADD has parsed it

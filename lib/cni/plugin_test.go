@@ -45,6 +45,7 @@ func parts() []part {
 		{"Check", testCheck},
 		{"GC", testGC},
 		{"Status", testStatus},
+		{"StatusOverRestarts", testStatusOverRestarts},
 		{"Bandwidth", testBandwidth},
 		{"ResultNotWritten", testResultNotWritten},
 		{"Sigterm", testSigterm},

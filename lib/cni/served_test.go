@@ -310,7 +310,8 @@ func testDelEndsAdd(t *testing.T, w *world) {
 	}
 }
 
-// testServerAway: without a server ADD waits, and so does DEL while a part of the container is left. The other commands answer.
+// testServerAway: without a server ADD waits, and so does DEL while a part of the container is left. STATUS waits as long as a
+// restart may take. The other commands answer.
 func testServerAway(t *testing.T, w *world) {
 	s, next := w.sandbox(t, nil), w.sandbox(t, nil)
 	s.assign(t)
@@ -334,8 +335,12 @@ func testServerAway(t *testing.T, w *world) {
 			t.Errorf("DEL without a server: %+v", res)
 		}
 	})
-	deleting, adding := s.start(t, run{command: "DEL"}), next.start(t, run{command: "ADD"})
+	deleting, adding, asking := s.start(t, run{command: "DEL"}), next.start(t, run{command: "ADD"}), s.start(t, run{command: "STATUS"})
+	time.Sleep(time.Second) // as long as a restart takes
 	w.startServer(t)
+	if res := asking.end(t); res.Code != 0 {
+		t.Errorf("STATUS over a restart: %+v", res)
+	}
 	if res := deleting.end(t); res.Code != 0 {
 		t.Errorf("DEL: %+v", res)
 	}

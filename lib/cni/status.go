@@ -2,6 +2,7 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,17 +15,41 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// status returns an error if this host cannot serve ADD. It sends no requests to servers: runtimes call it every few
-// seconds on every node.
+// statusInterval is the time between two looks of STATUS at programs that may be restarting.
+const statusInterval = 250 * time.Millisecond
+
+// A restarting is a failure of STATUS that a restart of a program causes, too.
+type restarting struct{ failure *types.Error }
+
+func (r restarting) Error() string { return r.failure.Error() }
+
+func (r restarting) Unwrap() error { return r.failure }
+
+// mayPass reports after a pause whether STATUS, which began at a time and has failed with err, is to be executed again: see
+// protocol.StatusPatience.
+func mayPass(ctx context.Context, err error, began time.Time) bool {
+	if !errors.As(err, new(restarting)) || time.Since(began) >= protocol.StatusPatience {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(statusInterval):
+		return true
+	}
+}
+
+// status returns an error if this host cannot serve ADD, a restarting if that may pass within seconds. It sends no requests to
+// servers: runtimes call it every few seconds on every node.
 func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
 	if n.sw == nil {
-		return types.NewError(protocol.Limited, "Open vSwitch is not available", oneLine(n.problem))
+		return restarting{types.NewError(protocol.Limited, "Open vSwitch is not available", oneLine(n.problem))}
 	}
 	if n.problem != nil {
 		return types.NewError(protocol.Unavailable, "the configuration is bad", oneLine(n.problem))
 	}
 	if _, err := n.bridgeDatapath(ctx); err != nil {
-		return types.NewError(protocol.Limited, "Open vSwitch is not ready", oneLine(err))
+		return restarting{types.NewError(protocol.Limited, "Open vSwitch is not ready", oneLine(err))}
 	}
 	if n.config.OVNRemote == "" {
 		return types.NewError(protocol.Unavailable, "ovn-controller has no database", "external_ids:ovn-remote is not set in the table Open_vSwitch")
@@ -34,7 +59,7 @@ func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf)
 	}
 	if n.pods != nil {
 		if err := n.pods.Ready(); err != nil {
-			return types.NewError(protocol.Unavailable, "the pods of this host are not known", oneLine(err))
+			return restarting{types.NewError(protocol.Unavailable, "the pods of this host are not known", oneLine(err))}
 		}
 	}
 	return n.daemonsRun()
@@ -61,5 +86,6 @@ func (n *node) daemonsRun() error {
 		return nil
 	}
 	d := stopped[0]
-	return types.NewError(protocol.Limited, d.Program+" is stopped", fmt.Sprintf("no process answers at its control socket %s: start %s, then pods get their network", d.Socket, d.Program))
+	details := fmt.Sprintf("no process answers at its control socket %s: start %s, then pods get their network", d.Socket, d.Program)
+	return restarting{types.NewError(protocol.Limited, d.Program+" is stopped", details)}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -22,6 +23,12 @@ const (
 	Unavailable = 50  // STATUS: cannot serve ADD
 	Limited     = 51  // STATUS: also, running containers may have limited connectivity
 )
+
+// StatusPatience bounds the wait of STATUS for a program that may be restarting: a restart takes seconds. If STATUS fails once,
+// the kubelet makes its Node NotReady, and the pods leave all Services. The shim waits for the server, and the server then for
+// the daemons: both together must end before the kubelet, which asks every 5 s, takes the runtime for dead after 30 s without
+// an answer (kubelet, maxWaitForContainerRuntime).
+const StatusPatience = 10 * time.Second
 
 // A Failure is an error in the format of section 5 of the specification, with the version, which the library omits.
 type Failure struct {

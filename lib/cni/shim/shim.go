@@ -32,7 +32,7 @@ const program = "ovn-k8s-cni-overlay"
 // limit bounds a call, with the time to wait for the server. A container runtime kills the plugin at the end of the kubelet's
 // request: 4 minutes for a new sandbox, 2 minutes for its end (kubelet, --runtime-request-timeout, and
 // pkg/kubelet/cri/remote). The runtime's own work takes a part of that, such as pulling the image of the sandbox. GC may come
-// from a runtime that starts, and ovnkube may start after the runtime; STATUS asks about the present.
+// from a runtime that starts, and ovnkube may start after the runtime; for STATUS see protocol.StatusPatience.
 func limit(command string) time.Duration {
 	switch command {
 	case "ADD":
@@ -43,13 +43,13 @@ func limit(command string) time.Duration {
 	return 100 * time.Second
 }
 
-// patience bounds the wait for a server.
+// patience bounds the time without a server.
 func patience(command string) time.Duration {
 	switch command {
 	case "GC":
 		return 3 * time.Second
 	case "STATUS":
-		return 0
+		return protocol.StatusPatience
 	}
 	return limit(command)
 }
@@ -121,16 +121,19 @@ func (c call) await(ctx context.Context) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	began := time.Now()
+	var away time.Time // since when
 	for tries := 1; ; tries++ {
 		a, err := ask(ctx, c.socket, body)
 		if err == nil || !errors.Is(err, errAway) {
 			return a, err
 		}
+		if tries == 1 {
+			away = time.Now() // a server that ends has had the request before
+		}
 		if c.command == "DEL" && tries == 1 && len(c.left()) == 0 {
 			return answer{}, nil
 		}
-		if ctx.Err() == nil && time.Since(began) >= patience(c.command) {
+		if ctx.Err() == nil && time.Since(away) >= patience(c.command) {
 			return answer{}, err
 		}
 		select {
