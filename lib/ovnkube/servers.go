@@ -22,9 +22,10 @@ const serverResync = 10 * time.Second
 // serverRole is the part of a master that configures the servers of databases on its host, by their unix sockets.
 func serverRole(o Options) role {
 	log := settings.Log(o.Log, Program)
+	c := newConfigured(log)
 	serve := func(ctx context.Context, s settings.Session, ready func()) error {
 		for {
-			if err := configureServers(ctx, servers(options.Of(s.Config)), log); err != nil {
+			if err := c.configure(ctx, servers(options.Of(s.Config))); err != nil {
 				return err
 			}
 			ready()
@@ -38,17 +39,51 @@ func serverRole(o Options) role {
 	return role{Role: settings.Role{Log: log, Quiet: true, Serve: serve}, differences: serverDifferences}
 }
 
-// configureServers configures all servers within reach.
-func configureServers(ctx context.Context, all []dbserver.Server, log *logrus.Entry) error {
+// configured are the servers configured by this process. Members of a RAFT cluster share the row SSL: a process that wrote its
+// files again and again would fight with a master that has others.
+type configured struct {
+	log     *logrus.Entry
+	servers map[string]dbserver.Server // last ones, by database
+	foreign map[string]ovsdb.Files     // files of others, as logged, by database
+}
+
+func newConfigured(log *logrus.Entry) *configured {
+	return &configured{log: log, servers: map[string]dbserver.Server{}, foreign: map[string]ovsdb.Files{}}
+}
+
+// configure configures all servers within reach, each once. Then it only adds rows that are missing.
+func (c *configured) configure(ctx context.Context, all []dbserver.Server) error {
 	var failed []error
 	for _, server := range all {
-		changed, err := server.Configure(ctx, map[string]string{"k8s-ovnkube": "server"}, nil)
-		failed = append(failed, err)
-		if changed {
-			log.Infof("%s: it listens at %s with %s", server.Database, server.Target, server.Certificate)
-		}
+		failed = append(failed, c.one(ctx, server))
 	}
 	return errors.Join(failed...)
+}
+
+func (c *configured) one(ctx context.Context, server dbserver.Server) error {
+	var (
+		changed bool
+		foreign ovsdb.Files
+		err     error
+	)
+	ours := map[string]string{"k8s-ovnkube": "server"}
+	if c.servers[server.Database] == server {
+		changed, foreign, err = server.Restore(ctx, ours, nil)
+	} else {
+		changed, err = server.Configure(ctx, ours, nil)
+	}
+	if err != nil {
+		return err
+	}
+	c.servers[server.Database] = server
+	if changed {
+		c.log.Infof("%s: it listens at %s with %s", server.Database, server.Target, server.Certificate)
+	}
+	if foreign != c.foreign[server.Database] && foreign != (ovsdb.Files{}) {
+		c.log.Warnf("%s: another program has set the certificate %s in the row SSL, in place of %s; it stays: give all masters the same files", server.Database, foreign.Certificate, server.Certificate)
+	}
+	c.foreign[server.Database] = foreign
+	return nil
 }
 
 // serverDifferences has a line for each server to configure.

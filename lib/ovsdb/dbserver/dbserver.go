@@ -35,19 +35,23 @@ func (s Server) global() string {
 // Configure makes the server listen at the target with the files, and reports whether it changed anything. Other connections
 // stay as they are. ours are external_ids for a new connection.
 func (s Server) Configure(ctx context.Context, ours map[string]string, log *logrus.Entry) (bool, error) {
-	db, err := s.open(ctx, log)
-	if err != nil {
-		return false, err
+	changed, _, err := s.write(ctx, log, func(have rows) []libovsdb.Operation { return s.plan(have, ours) })
+	return changed, err
+}
+
+// Restore adds rows that are missing, as Configure does, and reports whether there were any. Files of another program stay: it
+// returns them.
+func (s Server) Restore(ctx context.Context, ours map[string]string, log *logrus.Entry) (changed bool, foreign ovsdb.Files, err error) {
+	changed, files, err := s.write(ctx, log, func(have rows) []libovsdb.Operation {
+		if len(have.ssl) > 0 {
+			return s.connection(have, ours)
+		}
+		return s.plan(have, ours)
+	})
+	if files == s.Files {
+		files = ovsdb.Files{}
 	}
-	defer db.Close()
-	ops, err := s.plan(ctx, db, ours)
-	if err != nil || len(ops) == 0 {
-		return false, err
-	}
-	if _, err := db.Transact(ctx, ops); err != nil {
-		return false, fmt.Errorf("configuring the server of %s: %w", s.Database, err)
-	}
-	return true, nil
+	return changed, files, err
 }
 
 // Differs reports whether Configure would change anything.
@@ -57,8 +61,29 @@ func (s Server) Differs(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer db.Close()
-	ops, err := s.plan(ctx, db, nil)
-	return len(ops) > 0, err
+	have, err := s.read(ctx, db)
+	return err == nil && len(s.plan(have, nil)) > 0, err
+}
+
+// write executes the operations that plan returns for the present rows. files are those of the row SSL before, if there was one.
+func (s Server) write(ctx context.Context, log *logrus.Entry, plan func(rows) []libovsdb.Operation) (changed bool, files ovsdb.Files, err error) {
+	db, err := s.open(ctx, log)
+	if err != nil {
+		return false, files, err
+	}
+	defer db.Close()
+	have, err := s.read(ctx, db)
+	if err != nil {
+		return false, files, err
+	}
+	ops := plan(have)
+	if len(ops) == 0 {
+		return false, have.files(), nil
+	}
+	if _, err := db.Transact(ctx, ops); err != nil {
+		return false, files, fmt.Errorf("configuring the server of %s: %w", s.Database, err)
+	}
+	return true, have.files(), nil
 }
 
 func (s Server) open(ctx context.Context, log *logrus.Entry) (*ovsdb.DB, error) {
@@ -69,21 +94,41 @@ func (s Server) open(ctx context.Context, log *logrus.Entry) (*ovsdb.DB, error) 
 	return ovsdb.Open(ctx, ovsdb.Options{Name: s.Database, Remotes: []string{"unix:" + s.Socket}, Model: m, Unfollowed: true, AnyMember: true, Log: log})
 }
 
-// plan returns the operations of Configure, none if nothing differs.
-func (s Server) plan(ctx context.Context, db *ovsdb.DB, ours map[string]string) ([]libovsdb.Operation, error) {
+// rows are those of a database about its server.
+type rows struct {
+	global      []libovsdb.Condition // selects the row with the connections
+	connections []libovsdb.Row       // with the target
+	ssl         []libovsdb.Row       // at most one
+}
+
+// files are those of the row SSL, empty without one.
+func (r rows) files() (f ovsdb.Files) {
+	if len(r.ssl) > 0 {
+		f.PrivateKey, _ = r.ssl[0]["private_key"].(string)
+		f.Certificate, _ = r.ssl[0]["certificate"].(string)
+		f.CACert, _ = r.ssl[0]["ca_cert"].(string)
+	}
+	return f
+}
+
+func (s Server) read(ctx context.Context, db *ovsdb.DB) (have rows, err error) {
 	found, err := db.Transact(ctx, []libovsdb.Operation{
 		{Op: libovsdb.OperationSelect, Table: s.global(), Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "ssl"}},
 		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{libovsdb.NewCondition("target", libovsdb.ConditionEqual, s.Target)}, Columns: []string{"_uuid"}},
 		{Op: libovsdb.OperationSelect, Table: "SSL", Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "private_key", "certificate", "ca_cert"}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
+		return have, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
 	}
 	if len(found[0].Rows) != 1 {
-		return nil, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
+		return have, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
 	}
-	global := same(found[0].Rows[0])
-	return append(s.connection(global, found[1].Rows, ours), s.ssl(global, found[2].Rows)...), nil
+	return rows{same(found[0].Rows[0]), found[1].Rows, found[2].Rows}, nil
+}
+
+// plan returns the operations of Configure, none if nothing differs.
+func (s Server) plan(have rows, ours map[string]string) []libovsdb.Operation {
+	return append(s.connection(have, ours), s.ssl(have)...)
 }
 
 // same selects a row; libovsdb sends no empty condition.
@@ -92,32 +137,30 @@ func same(row libovsdb.Row) []libovsdb.Condition {
 }
 
 // connection adds the connection unless it is there.
-func (s Server) connection(global []libovsdb.Condition, have []libovsdb.Row, ours map[string]string) []libovsdb.Operation {
-	if len(have) > 0 {
+func (s Server) connection(have rows, ours map[string]string) []libovsdb.Operation {
+	if len(have.connections) > 0 {
 		return nil
 	}
 	ids, _ := libovsdb.NewOvsMap(ours)
 	return []libovsdb.Operation{
 		{Op: libovsdb.OperationInsert, Table: "Connection", UUIDName: "connection", Row: libovsdb.Row{"target": s.Target, "inactivity_probe": 0, "external_ids": ids}},
-		{Op: libovsdb.OperationMutate, Table: s.global(), Where: global, Mutations: []libovsdb.Mutation{
+		{Op: libovsdb.OperationMutate, Table: s.global(), Where: have.global, Mutations: []libovsdb.Mutation{
 			*libovsdb.NewMutation("connections", libovsdb.MutateOperationInsert, libovsdb.OvsSet{GoSet: []any{libovsdb.UUID{GoUUID: "connection"}}}),
 		}},
 	}
 }
 
-// ssl sets the files. A database has at most one row.
-func (s Server) ssl(global []libovsdb.Condition, have []libovsdb.Row) []libovsdb.Operation {
+// ssl sets the files.
+func (s Server) ssl(have rows) []libovsdb.Operation {
 	want := libovsdb.Row{"private_key": s.PrivateKey, "certificate": s.Certificate, "ca_cert": s.CACert}
-	if len(have) == 0 {
+	if len(have.ssl) == 0 {
 		return []libovsdb.Operation{
 			{Op: libovsdb.OperationInsert, Table: "SSL", UUIDName: "ssl", Row: want},
-			{Op: libovsdb.OperationUpdate, Table: s.global(), Where: global, Row: libovsdb.Row{"ssl": libovsdb.UUID{GoUUID: "ssl"}}},
+			{Op: libovsdb.OperationUpdate, Table: s.global(), Where: have.global, Row: libovsdb.Row{"ssl": libovsdb.UUID{GoUUID: "ssl"}}},
 		}
 	}
-	for column, value := range want {
-		if have[0][column] != value {
-			return []libovsdb.Operation{{Op: libovsdb.OperationUpdate, Table: "SSL", Where: same(have[0]), Row: want}}
-		}
+	if have.files() == s.Files {
+		return nil
 	}
-	return nil
+	return []libovsdb.Operation{{Op: libovsdb.OperationUpdate, Table: "SSL", Where: same(have.ssl[0]), Row: want}}
 }
