@@ -33,7 +33,7 @@ type locator struct {
 	Options
 	share   kube.Sharing
 	now     atomic.Pointer[addresses] // nil: those of the settings, or recorded ones
-	absent  atomic.Bool               // the API server has listed no Service: recorded addresses do not count
+	absent  atomic.Bool               // the API server has had no Service: recorded addresses do not count
 	changed chan struct{}             // a value for each change
 }
 
@@ -164,15 +164,15 @@ func (f *following) record(e kube.Event) {
 				f.slices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
 			}
 		}
-		if len(f.slices) == 0 && !f.absent.Swap(true) {
-			f.poke()
-		}
 	case !ok:
 		return
 	case e.Gone:
 		delete(f.slices, types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
 	default:
 		f.slices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	if len(f.slices) == 0 && !f.absent.Swap(true) {
+		f.poke()
 	}
 	if err := f.use(f.slices); err != nil {
 		f.log.Warnf("Service %s/%s: %v; the former addresses of the databases stay", f.namespace, databaseService, err)

@@ -61,6 +61,28 @@ func TestAddressesAfterAStart(t *testing.T) {
 	}
 }
 
+// The settings count as well when the Service without endpoints is deleted after the start.
+func TestServiceDeletedAfterAStart(t *testing.T) {
+	const given, former = "tcp:192.0.2.1:6642", "tcp:192.0.2.2:6642"
+	l, empty := newLocator(Options{}, nil), slice()
+	f := &following{locator: l, log: logrus.NewEntry(logrus.New()), namespace: "ovn-kubernetes", slices: map[types.NamespacedName]*discoveryv1.EndpointSlice{}}
+	remote := func(want string, again bool) {
+		t.Helper()
+		ids := map[string]string{"ovn-remote": former, names.FormerIDs: `{"ovn-remote":{"set":"` + former + `"}}`}
+		cfg, err := l.resolve(config.Sources{Flags: map[string]string{"init-node": "n1", "sb-address": given}, ExternalIDs: ids})
+		if err != nil || cfg.OVNRemote != want {
+			t.Errorf("got %q, %v; want %q", cfg.OVNRemote, err, want)
+		}
+		if got := len(l.changed) == 1; got != again {
+			t.Errorf("the settings are resolved again: %v", got)
+		}
+	}
+	f.record(kube.Event{Replace: true, Objects: objects([]*discoveryv1.EndpointSlice{empty})})
+	remote(former, false)
+	f.record(kube.Event{Object: empty, Gone: true})
+	remote(given, true)
+}
+
 // slice is an EndpointSlice of the Service of the databases.
 func slice(ips ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
