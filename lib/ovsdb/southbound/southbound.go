@@ -60,15 +60,38 @@ func open(ctx context.Context, c config.Config, models map[string]model.Model, l
 // Chassis are the system-ids of the hosts registered in the database. ok is false without a
 // connection.
 func (db *DB) Chassis() (ids map[string]bool, ok bool) {
+	ids, _, ok = db.Hosts()
+	return ids, ok
+}
+
+// Tunnels are the tunnel addresses of the hosts of Chassis, sorted, by system-id. They are nil without a
+// connection.
+func (db *DB) Tunnels() map[string][]netip.Addr {
+	_, tunnels, _ := db.Hosts()
+	return tunnels
+}
+
+// Hosts are Chassis and Tunnels of one connection: it may end between two calls.
+func (db *DB) Hosts() (ids map[string]bool, tunnels map[string][]netip.Addr, ok bool) {
 	all := db.Cache()
 	if all == nil {
-		return nil, false
+		return nil, nil, false
 	}
 	ids = map[string]bool{}
 	for _, m := range all.Table(sbdb.ChassisTable).RowsShallow() {
 		ids[m.(*sbdb.Chassis).Name] = true
 	}
-	return ids, true
+	tunnels = map[string][]netip.Addr{}
+	for _, m := range all.Table(sbdb.EncapTable).RowsShallow() {
+		e := m.(*sbdb.Encap)
+		if a, err := netip.ParseAddr(e.IP); err == nil && !slices.Contains(tunnels[e.ChassisName], a) {
+			tunnels[e.ChassisName] = append(tunnels[e.ChassisName], a)
+		}
+	}
+	for _, list := range tunnels {
+		slices.SortFunc(list, netip.Addr.Compare)
+	}
+	return ids, tunnels, true
 }
 
 // CMSOptions are the ovn-cms-options of registered hosts, by system-id and option name: see ovn-controller(8). ok
@@ -155,24 +178,4 @@ func (db *DB) Userspace() (userspace, ok bool) {
 		}
 	}
 	return userspace, len(rows) > 0
-}
-
-// Tunnels are the tunnel addresses of the hosts of Chassis, sorted, by system-id. They are nil without a
-// connection.
-func (db *DB) Tunnels() map[string][]netip.Addr {
-	all := db.Cache()
-	if all == nil {
-		return nil
-	}
-	tunnels := map[string][]netip.Addr{}
-	for _, m := range all.Table(sbdb.EncapTable).RowsShallow() {
-		e := m.(*sbdb.Encap)
-		if a, err := netip.ParseAddr(e.IP); err == nil && !slices.Contains(tunnels[e.ChassisName], a) {
-			tunnels[e.ChassisName] = append(tunnels[e.ChassisName], a)
-		}
-	}
-	for _, list := range tunnels {
-		slices.SortFunc(list, netip.Addr.Compare)
-	}
-	return tunnels
 }

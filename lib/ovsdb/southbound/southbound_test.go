@@ -89,3 +89,19 @@ func TestTunnels(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Hosts has chassis and tunnels of one connection: both, or neither and not ok.
+func TestHosts(t *testing.T) {
+	db, sbctl := open(t)
+	sbctl("chassis-add", "one", "geneve", "192.0.2.1")
+	if err := db.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(db.Hosts()); got != "map[one:true] map[one:[192.0.2.1]] true" {
+		t.Error(got)
+	}
+	db.Close()
+	if chassis, tunnels, ok := db.Hosts(); chassis != nil || tunnels != nil || ok {
+		t.Errorf("without a connection: %v, %v, %v", chassis, tunnels, ok)
+	}
+}

@@ -83,11 +83,11 @@ func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 		tellDatapath()
 		tellDeclared()
 		f.Send(func() []nb.Unit {
-			chassis, ok := sb.Chassis()
+			chassis, tunnels, ok := sb.Hosts()
 			if !ok {
 				return nil // keep the last known state
 			}
-			touched := f.World.Put(facts.Tunnels(sb.Tunnels()))
+			touched := f.World.Put(facts.Tunnels(tunnels))
 			touched = append(touched, f.Health.SetChassis(chassis)...)
 			return append(touched, f.Asked()...)
 		})
