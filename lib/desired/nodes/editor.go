@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nb"
 )
 
 // Reasons of Events.
@@ -42,18 +43,25 @@ func (e *editor) own() {
 	e.Nodes, e.Cluster.Chassis = nodes, chassis
 }
 
-// updateAll brings the parts of nodes up to date. A claim that is refused counts when another node has given way.
-func (e *editor) updateAll(names []string) {
+// updateAll brings the parts of nodes up to date, and returns the units of those that changed. A claim that is refused
+// counts when another node has given way.
+func (e *editor) updateAll(names []string) (changed []nb.Unit) {
+	seen := map[string]bool{}
 	for before := -1; before < e.edits && len(names) > 0; {
 		before = e.edits
 		var refused []string
 		for _, name := range names {
-			if e.update(name); e.index.refused[name] != nil {
+			edits := e.edits
+			if e.update(name); edits < e.edits && !seen[name] {
+				seen[name], changed = true, append(changed, topology.NodeUnit(name))
+			}
+			if e.index.refused[name] != nil {
 				refused = append(refused, name)
 			}
 		}
 		names = refused
 	}
+	return changed
 }
 
 // update brings a node's part of the record up to date.

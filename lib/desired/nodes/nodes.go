@@ -171,6 +171,7 @@ func (x *Index) All() (units []nb.Unit) {
 // A Step is the work for some nodes.
 type Step struct {
 	Units          []nb.Unit         // of the nodes looked at
+	Changed        []nb.Unit         // of those with another part of the record
 	Before, Record topology.Cluster  // as it is, and as it should be
 	Patches        []Patch           // to write after the record
 	Problems       map[nb.Unit]error // for Events
@@ -212,7 +213,7 @@ func (x *Index) Next(dirty []nb.Unit, blocked map[nb.Unit]error) Step {
 		}
 		free = append(free, name)
 	}
-	e.updateAll(free)
+	s.Changed = e.updateAll(free)
 	for _, name := range free {
 		if p := x.problem(name); p != nil {
 			s.Problems[topology.NodeUnit(name)] = p

@@ -7,7 +7,7 @@ import (
 )
 
 // An apart has nodes whose rows the database refused together: it does not say whose. They are tried in ever smaller groups, so
-// that in the end only those fail whose own rows are refused.
+// that in the end only those fail whose own rows are refused. Nodes that come meanwhile wait for a group of their own.
 type apart struct {
 	groups [][]nb.Unit
 	others bool // than at the last call of again
@@ -51,4 +51,21 @@ func (a *apart) refused(units []nb.Unit) {
 	if half := len(units) / 2; half > 0 {
 		a.groups, a.others = slices.Insert(a.groups, 0, units[:half], units[half:]), true
 	}
+}
+
+// add makes a last group of those of units that are in none. It reports whether there are any.
+func (a *apart) add(units []nb.Unit) bool {
+	known := map[nb.Unit]bool{}
+	for _, group := range a.groups {
+		for _, u := range group {
+			known[u] = true
+		}
+	}
+	units = slices.DeleteFunc(slices.Clone(units), func(u nb.Unit) bool { return known[u] })
+	if len(units) == 0 {
+		return false
+	}
+	a.others = a.others || len(a.groups) == 0
+	a.groups = append(a.groups, units)
+	return true
 }

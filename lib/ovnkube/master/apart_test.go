@@ -44,4 +44,7 @@ func TestApart(t *testing.T) {
 	if a.refused(all[:2]); a.again() == nil || a.again() != nil || len(a.next()) != 1 {
 		t.Error("a group that was not tried comes without a pause")
 	}
+	if a.add(all[:2]) || !a.add(all[1:3]) || a.add(all[2:3]) || !slices.Equal(a.later(), all[1:3]) {
+		t.Errorf("with a node that comes meanwhile: %v", a.groups)
+	}
 }

@@ -198,6 +198,10 @@ func (n *numberer) plan(dirty []nb.Unit) func(context.Context) map[nb.Unit]error
 			n.kept[u] = errApart
 		}
 		step := n.index.Next(dirty, n.kept)
+		dirty = step.Units // Next returns nodes that another one affects once
+		if n.apart.next() != nil && n.apart.add(n.free(step.Units)) {
+			continue // or they were refused with each group
+		}
 		want := map[nb.Unit][]nb.Row{}
 		if !step.Before.Equal(step.Record) {
 			want = membership.Rows(step.Before, step.Record, topology.ClusterUnit)
@@ -240,13 +244,15 @@ func nodeOf(u nb.Unit) (string, bool) {
 func (n *numberer) work(ctx context.Context, step nodes.Step, router *nbdb.LogicalRouter, want map[nb.Unit][]nb.Row) map[nb.Unit]error {
 	failed := maps.Clone(step.Problems)
 	if err := n.commit(ctx, router, want); err != nil {
-		free := n.free()
+		all := n.free(step.Units)
 		if refuses(err) {
-			if n.apart.refused(free); len(free) > 1 {
+			n.apart.refused(step.Changed)
+			if n.apart.add(slices.DeleteFunc(all, func(u nb.Unit) bool { return slices.Contains(step.Changed, u) })); len(step.Changed) > 1 {
 				err = fmt.Errorf("%w: %w", err, errApart)
 			}
+			all = step.Changed // the others have their annotations to come
 		}
-		for _, u := range free {
+		for _, u := range all {
 			failed[u] = err
 		}
 		return failed
@@ -269,9 +275,9 @@ func refuses(err error) bool {
 	return errors.As(err, &refused) && !errors.Is(err, failures.ErrPending) && !errors.Is(err, failures.ErrOutage)
 }
 
-// free are the tried nodes, without those left as they are.
-func (n *numberer) free() []nb.Unit {
-	return slices.DeleteFunc(slices.Clone(n.tried), func(u nb.Unit) bool { return n.kept[u] != nil })
+// free are nodes, without those left as they are.
+func (n *numberer) free(all []nb.Unit) []nb.Unit {
+	return slices.DeleteFunc(slices.Clone(all), func(u nb.Unit) bool { return n.kept[u] != nil })
 }
 
 // commit writes rows.
