@@ -97,7 +97,7 @@ func read(o *corev1.Node) *node {
 	return n
 }
 
-// Remove forgets a Node. Its subnets are free.
+// Remove forgets a Node. Its subnets are free; other Nodes get them last.
 func (x *Index) Remove(name string) []nb.Unit {
 	n := x.nodes[name]
 	if n == nil {

@@ -218,6 +218,36 @@ func TestRound(t *testing.T) {
 	}
 }
 
+// A Node that is deleted by mistake and registers again has its former subnets, in one event or two. Its rows go at once.
+func TestANodeThatRegistersAgain(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24,fd00::/48")
+	for _, name := range []string{"n1", "n2"} {
+		s.add(name)
+	}
+	s.next(s.list())
+	s.next(s.remove("n1"))
+	s.subnets("n1", "")
+	s.add("n3")
+	s.next(s.put("n3"))
+	s.add("n1")
+	s.next(s.put("n1"))
+	s.subnets("n1", "10.0.0.0/24,fd00::/64")
+	s.subnets("n3", "10.0.2.0/24,fd00:0:0:2::/64")
+	s.add("n2") // with another UID
+	s.next(s.put("n2"))
+	s.subnets("n2", "10.0.1.0/24,fd00:0:0:1::/64")
+	if got := s.nodes["n2"].Annotations[names.HostSubnetAnnotation]; got != "10.0.1.0/24,fd00:0:0:1::/64" {
+		t.Errorf("annotation %q", got)
+	}
+	delete(s.nodes, "n2") // while no master runs
+	s.start()
+	s.next(s.list())
+	s.subnets("n2", "")
+	s.add("n2")
+	s.next(s.put("n2"))
+	s.subnets("n2", "10.0.1.0/24,fd00:0:0:1::/64")
+}
+
 // AC-31: an annotation that is none, or another node's, is replaced, with an Event; one that fits is granted.
 func TestAnnotations(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")

@@ -27,11 +27,12 @@ func (n Node) equal(o Node) bool {
 }
 
 // An Allocator gives subnets to nodes: one of each family of its ranges, from the first range with room. A node keeps its
-// subnets while it exists.
+// subnets while it exists. Those of a node that is gone are kept for the next one of its name while there are others.
 type Allocator struct {
 	pools    []*pool // in the order of the ranges
 	nodes    map[string]*node
 	held     held
+	former   former
 	previous map[string][]netip.Prefix // recorded in an earlier run, until Allocate
 	pending  map[string]bool           // nodes that Allocate has to look at
 	waiting  map[string]bool           // nodes without a free subnet
@@ -54,7 +55,7 @@ func New(ranges Ranges) *Allocator {
 }
 
 // Restore records the subnets of nodes and the Marks of an earlier run. Before the next Allocate, all nodes that exist
-// must be put: it forgets the subnets of others.
+// must be put: the others are gone.
 func (a *Allocator) Restore(subnets map[string][]netip.Prefix, marks []netip.Prefix) {
 	maps.Copy(a.previous, subnets)
 	for name := range subnets {
@@ -97,13 +98,15 @@ func (a *Allocator) Put(n Node) {
 	a.pending[n.Name] = true
 }
 
-// Remove forgets a node. Its subnets are free.
+// Remove forgets a node. Its subnets are free; other nodes get them last.
 func (a *Allocator) Remove(name string) {
 	n := a.nodes[name]
 	if n == nil {
 		return
 	}
+	subnets := n.subnets
 	a.release(n)
+	a.keep(name, subnets)
 	delete(a.nodes, name)
 	delete(a.waiting, name)
 	a.pending[name] = true // so that Allocate returns it
@@ -124,7 +127,7 @@ func (a *Allocator) Subnets(name string) []netip.Prefix {
 // subnets, or another Problem. It looks only at nodes where a change may help.
 //
 // A node keeps its subnets, and those of its record. Then a valid subnet in its annotations is granted, the oldest node
-// first. Only then new subnets are given.
+// first. Then a node gets those that the former one of its name had. Only then new subnets are given.
 func (a *Allocator) Allocate() []string {
 	touched := maps.Clone(a.pending)
 	if a.freed {
@@ -134,8 +137,16 @@ func (a *Allocator) Allocate() []string {
 	for _, n := range nodes {
 		a.claim(n, a.previous[n.Name], a.inRange)
 	}
+	for name, subnets := range a.previous {
+		if a.nodes[name] == nil {
+			a.keep(name, subnets)
+		}
+	}
 	for _, n := range nodes {
 		a.claim(n, n.Wish, a.valid)
+	}
+	for _, n := range nodes {
+		a.claim(n, a.former.take(n.Name), a.inRange)
 	}
 	for _, n := range nodes {
 		a.complete(n)
@@ -201,25 +212,40 @@ func (a *Allocator) complete(n *node) {
 	}
 }
 
+// keep keeps subnets that nobody has for the next node of a name.
+func (a *Allocator) keep(name string, subnets []netip.Prefix) {
+	for _, s := range subnets {
+		if _, taken := a.held.overlapping(s); !taken && a.inRange(s) {
+			a.former.add(s, name)
+		}
+	}
+}
+
 // needs reports whether nodes have subnets of a family.
 func (a *Allocator) needs(family netip.Addr) bool {
 	return slices.ContainsFunc(a.pools, func(p *pool) bool { return ipnet.SameFamily(p.CIDR.Addr(), family) })
 }
 
-// find returns a free subnet of the first range of a family with room; nil: there is none.
+// find returns a free subnet of the first range of a family with room; nil: there is none. It returns one that a former
+// node had if there is no other.
 func (a *Allocator) find(family netip.Addr) (*pool, netip.Prefix) {
-	for _, p := range a.pools {
-		if !ipnet.SameFamily(p.CIDR.Addr(), family) {
-			continue
+	pools := slices.DeleteFunc(slices.Clone(a.pools), func(p *pool) bool { return !ipnet.SameFamily(p.CIDR.Addr(), family) })
+	for _, p := range pools {
+		if s, ok := p.find(a.held, a.former.subnets); ok {
+			return p, s
 		}
+	}
+	for _, p := range pools {
 		if s, ok := p.find(a.held); ok {
 			return p, s
 		}
+		p.full = true
 	}
 	return nil, netip.Prefix{}
 }
 
 func (a *Allocator) give(n *node, s netip.Prefix) {
+	a.former.forget(s)
 	a.held = a.held.with(s)
 	n.subnets = append(slices.Clone(n.subnets), s)
 	slices.SortFunc(n.subnets, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })

@@ -156,22 +156,62 @@ func TestFullRanges(t *testing.T) {
 	}
 }
 
-// A subnet that was released is given again after a whole round, restarts or not.
+// A node that is there again has its former subnets, as long as others can have other ones. All subnets of a range are given.
+func TestANodeThatIsThereAgain(t *testing.T) {
+	a := New(parse(t, "10.0.0.0/22/24,10.1.0.0/23/24,fd00::/61"))
+	put := func(name, want string) {
+		t.Helper()
+		a.Put(Node{Name: name})
+		a.Allocate()
+		if got := ipnet.Join(a.Subnets(name)); got != want {
+			t.Errorf("%s has %s, want %s", name, got, want)
+		}
+	}
+	remove := func(name string) {
+		a.Remove(name)
+		a.Allocate()
+	}
+	put("a", "10.0.0.0/24,fd00::/64")
+	put("b", "10.0.1.0/24,fd00:0:0:1::/64")
+	for range 3 {
+		remove("a")
+		put("a", "10.0.0.0/24,fd00::/64")
+	}
+	a.Remove("b") // and there again before Allocate
+	put("b", "10.0.1.0/24,fd00:0:0:1::/64")
+	remove("a")
+	remove("b")
+	for i, want := range []string{"10.0.2.0/24", "10.0.3.0/24", "10.1.0.0/24", "10.1.1.0/24", "10.0.0.0/24"} {
+		put(fmt.Sprint("n", i), fmt.Sprintf("%s,fd00:0:0:%d::/64", want, 2+i))
+	}
+	put("b", "10.0.1.0/24,fd00:0:0:1::/64")
+	put("a", "fd00::/64")
+	if p := a.Problem("a"); p == nil || p.Reason != "SubnetsFull" {
+		t.Errorf("a: %v", p)
+	}
+	remove("n2")
+	if got := ipnet.Join(a.Subnets("a")); got != "10.1.0.0/24,fd00::/64" || len(a.former.of) != 1 || len(a.former.subnets) != 1 || len(a.former.names) != 1 {
+		t.Errorf("a has %s; remembered: %v", got, a.former)
+	}
+}
+
+// A subnet that was released is given to another node after a whole round, restarts or not.
 func TestRounds(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		ranges := parse(t, "10.0.0.0/21/24,fd00::/61")
 		a := New(ranges)
 		last := map[netip.Prefix]int{}
 		for round := range 64 {
-			a.Put(Node{Name: "n"})
+			name := fmt.Sprint("n", round) // the same one would get its former subnets
+			a.Put(Node{Name: name})
 			a.Allocate()
-			for _, s := range a.Subnets("n") {
+			for _, s := range a.Subnets(name) {
 				if was, ok := last[s]; ok && round-was != 8 {
 					t.Fatalf("restarts %t: %s was given in rounds %d and %d", restarts, s, was, round)
 				}
 				last[s] = round
 			}
-			a.Remove("n")
+			a.Remove(name)
 			a.Allocate()
 			if restarts {
 				marks := a.Marks()

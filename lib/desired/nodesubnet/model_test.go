@@ -24,6 +24,8 @@ type simulation struct {
 	copied map[string][]netip.Prefix // of record, in the ConfigMap
 	marks  []netip.Prefix
 	master *Allocator // nil: none runs
+	// former are the subnets of nodes that are gone, as far as a master knows them and gave them to nobody since.
+	former map[string][]netip.Prefix
 	// free are the nodes that may get other subnets: those made again, and those with edited annotations when the record
 	// and its copy were lost.
 	free map[string]bool
@@ -32,7 +34,7 @@ type simulation struct {
 var allRanges = []string{"10.0.0.0/22/24", "10.1.0.0/26/28", "fd00::/62", "10.2.0.0/23/24", "fd01::/63"}
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
-	s := &simulation{t: t, r: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]Node{}, record: map[string][]netip.Prefix{}, free: map[string]bool{}}
+	s := &simulation{t: t, r: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]Node{}, record: map[string][]netip.Prefix{}, free: map[string]bool{}, former: map[string][]netip.Prefix{}}
 	count := 1 + s.r.IntN(3)
 	for _, text := range allRanges[:count] {
 		s.addRange(text)
@@ -108,6 +110,9 @@ func (s *simulation) put(n Node) {
 func (s *simulation) leave(name string) {
 	delete(s.nodes, name)
 	if s.master != nil {
+		if subnets := s.master.Subnets(name); len(subnets) > 0 {
+			s.former[name] = subnets
+		}
 		s.master.Remove(name)
 		s.free[name] = true // the next node of this name is another one
 	}
@@ -180,6 +185,9 @@ func (s *simulation) start() {
 	}
 	s.master = New(s.ranges)
 	s.master.Restore(s.record, s.marks)
+	s.former = map[string][]netip.Prefix{}
+	maps.Copy(s.former, s.record)
+	maps.DeleteFunc(s.former, func(name string, _ []netip.Prefix) bool { _, ok := s.nodes[name]; return ok })
 	for _, n := range s.nodes {
 		s.master.Put(n)
 	}
@@ -197,6 +205,7 @@ func (s *simulation) allocate() {
 			s.fatal("Allocate changed %s in silence", name)
 		}
 	}
+	s.forget()
 	s.record, s.marks = map[string][]netip.Prefix{}, s.master.Marks()
 	s.free = map[string]bool{}
 	for name, n := range s.nodes {
@@ -214,6 +223,24 @@ func (s *simulation) allocate() {
 			s.fatal("%s: %v, and then %v, %v", name, s.record[name], s.master.Subnets(name), p)
 		}
 	}
+}
+
+// forget forgets the former subnets of nodes that are there again, and those that other nodes got.
+func (s *simulation) forget() {
+	for name, subnets := range s.former {
+		if s.nodes[name].Name != "" {
+			delete(s.former, name)
+			continue
+		}
+		s.former[name] = slices.DeleteFunc(slices.Clone(subnets), func(p netip.Prefix) bool {
+			return slices.ContainsFunc(s.master.Names(), func(other string) bool { return slices.ContainsFunc(s.master.Subnets(other), p.Overlaps) })
+		})
+	}
+}
+
+// formerly are all subnets of nodes that are gone.
+func (s *simulation) formerly() []netip.Prefix {
+	return slices.Concat(slices.Collect(maps.Values(s.former))...)
 }
 
 // grantable are the wishes that nobody else may get: valid, and of nobody else's record or wish.
@@ -255,14 +282,15 @@ func (s *simulation) check(before map[string][]netip.Prefix, wanted map[string]n
 	}
 	for name := range s.nodes {
 		s.checkFull(name, all)
+		s.checkFormer(name)
 		for _, p := range s.master.Subnets(name) {
 			if slices.Contains(s.record[name], p) {
 				continue
 			}
-			if s.odd([]netip.Prefix{p}) {
+			if s.odd([]netip.Prefix{p}) && !slices.Contains(s.former[name], p) {
 				s.fatal("%s got %v", name, p)
 			}
-			if !slices.Contains(s.nodes[name].Wish, p) {
+			if !slices.Contains(s.nodes[name].Wish, p) && !slices.Contains(s.former[name], p) {
 				s.checkFirst(name, p, all)
 			}
 		}
@@ -283,13 +311,45 @@ func (s *simulation) checkFull(name string, all []netip.Prefix) {
 	}
 }
 
-// checkFirst checks that subnet p was given from the first range with room.
-func (s *simulation) checkFirst(name string, p netip.Prefix, all []netip.Prefix) {
-	for _, r := range s.ranges {
-		if r.CIDR.Contains(p.Addr()) {
-			return
+// granted reports whether a Node has wished a part of subnet p, and has it.
+func (s *simulation) granted(p netip.Prefix) bool {
+	for name, n := range s.nodes {
+		if slices.ContainsFunc(s.master.Subnets(name), func(q netip.Prefix) bool { return q.Overlaps(p) && slices.Contains(n.Wish, q) }) {
+			return true
 		}
-		if ipnet.SameFamily(p.Addr(), r.CIDR.Addr()) && s.hasFree(r, all) {
+	}
+	return false
+}
+
+// checkFormer checks that a node that is there again has its former subnets, unless it has wished others, or another Node
+// these.
+func (s *simulation) checkFormer(name string) {
+	got := s.master.Subnets(name)
+	for _, p := range s.former[name] {
+		wished := slices.ContainsFunc(s.nodes[name].Wish, func(w netip.Prefix) bool {
+			return ipnet.SameFamily(w.Addr(), p.Addr()) && slices.Contains(got, w)
+		})
+		if !wished && !s.granted(p) && !slices.Contains(got, p) {
+			s.fatal("%s had %v and is there again with %v", name, p, got)
+		}
+	}
+}
+
+// checkFirst checks that subnet p was given from the first range with room, and if a former node had it, that all others of
+// the family are in use.
+func (s *simulation) checkFirst(name string, p netip.Prefix, all []netip.Prefix) {
+	fresh := slices.Concat(all, s.formerly())
+	old := slices.ContainsFunc(s.formerly(), func(f netip.Prefix) bool { return f.Overlaps(p) && !s.granted(f) })
+	before := true // in the order of the ranges
+	for _, r := range s.ranges {
+		before = before && !r.CIDR.Contains(p.Addr())
+		if !ipnet.SameFamily(p.Addr(), r.CIDR.Addr()) {
+			continue
+		}
+		if (before || old) && s.hasFree(r, fresh) {
+			s.fatal("%s got %v, but %v has room; formerly used: %v", name, p, r, s.formerly())
+		}
+		if before && old && s.hasFree(r, all) {
 			s.fatal("%s got %v, but %v has room", name, p, r)
 		}
 	}

@@ -50,21 +50,25 @@ func (p *pool) end(s netip.Prefix) uint64 {
 	return n + uint64(1)<<min(63, p.Length-s.Bits())
 }
 
-// find returns the next subnet that overlaps none of held, and false if there is none. The next call returns the same
+// find returns the next subnet that overlaps none of all, and false if there is none. The next call returns the same
 // one, unless it is held or passed.
-func (p *pool) find(held held) (netip.Prefix, bool) {
-	for seen, size := uint64(0), p.size(); !p.full && seen < size; {
-		n := p.next % size
+func (p *pool) find(all ...held) (netip.Prefix, bool) {
+	size := p.size()
+	for n, seen := p.next%size, uint64(0); !p.full && seen < size; {
 		s := p.nth(n)
-		blocked, is := held.overlapping(s)
-		if !is {
+		end := uint64(0)
+		for _, h := range all {
+			if blocked, is := h.overlapping(s); is {
+				end = max(end, p.end(blocked))
+			}
+		}
+		if end == 0 {
 			p.next = n
 			return s, true
 		}
-		p.next = p.end(blocked)
-		seen += p.next - n
+		seen += end - n
+		n = end % size
 	}
-	p.full = true
 	return netip.Prefix{}, false
 }
 
