@@ -27,7 +27,7 @@ func allChassis(all topology.Cluster) map[string]Chassis {
 		g := all.Gateways[name]
 		c := out[g.Chassis]
 		if c.Node == "" {
-			c.Node = g.Node
+			c.Node = g.NodeIn(all)
 		}
 		c.Gateways = append(c.Gateways, name)
 		out[g.Chassis] = c

@@ -99,7 +99,7 @@ func (f *Facts) GatewayHosts() map[string][]netip.Addr {
 		if g.Tunnel.IsValid() {
 			addrs = append(addrs, g.Tunnel)
 		}
-		for _, a := range f.Addresses[g.Node] {
+		for _, a := range f.Addresses[g.NodeIn(f.Cluster)] {
 			if !slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}

@@ -269,3 +269,52 @@ func TestCommandsAndClaims(t *testing.T) {
 		t.Errorf("a gateway that is no node's: %+v", s.record.Gateways)
 	}
 }
+
+// A Node is deleted and registers again. Its host also has a gateway of another name, which was made after it.
+func TestANodeWithAnotherGatewayRegistersAgain(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	for _, name := range []string{"n1", "thief"} {
+		s.add(name)
+	}
+	s.next(s.list())
+	s.claim("n1", "c1", "192.0.2.1/24", nil)
+	s.problem(s.next(s.put("n1")), "n1", "")
+	c, err := s.record.WithGateway("edge", topology.Gateway{Mode: topology.Physical, Interface: "eth1", Chassis: "c1", Node: "n1", MAC: "0a:58:c0:a8:02:04",
+		IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/24")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.record = c
+	s.next(s.index.Record(c))
+	annotations := maps.Clone(s.nodes["n1"].Annotations)
+	const refused = `is that of gateway edge: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; if it was gateway edge, run "ovn-k8s-overlay gateway-remove --node-name=edge" on it`
+	for _, restart := range []bool{false, true} {
+		s.next(s.remove("n1"))
+		if _, ok := s.record.Gateways["edge"]; !ok || len(s.record.Gateways) != 1 || len(s.record.Chassis) != 0 {
+			t.Errorf("without n1: gateways %+v, chassis %v", s.record.Gateways, s.record.Chassis)
+		}
+		if restart {
+			s.start()
+			s.next(s.list())
+		}
+		s.claim("thief", "c1", "192.0.2.2/24", nil)
+		s.problem(s.next(s.put("thief")), "thief", refused)
+		s.add("n1").Annotations = maps.Clone(annotations)
+		s.problem(s.next(s.put("n1")), "n1", "")
+		if s.record.Chassis["n1"] != "c1" || s.record.Gateways["edge"].Node != "n1" || s.record.Gateways["n1"].Chassis != "c1" {
+			t.Errorf("again: chassis %v, gateways %+v", s.record.Chassis, s.record.Gateways)
+		}
+		s.problem(s.next(s.put("thief")), "thief", "is that of node n1")
+	}
+	s.claim("n1", "c5", "192.0.2.1/24", nil) // another host in its place
+	s.problem(s.next(s.put("n1")), "n1", "")
+	s.problem(s.next(s.put("thief")), "thief", refused)
+	if edge := s.record.Gateways["edge"]; edge.NodeIn(s.record) != "" || s.record.Gateways["n1"].NodeIn(s.record) != "n1" {
+		t.Errorf("on another host: %+v", s.record)
+	}
+	s.claim("n1", "c1", "192.0.2.1/24", nil)
+	s.problem(s.next(s.put("n1")), "n1", "")
+	if edge := s.record.Gateways["edge"]; edge.NodeIn(s.record) != "n1" {
+		t.Errorf("back: %+v", s.record)
+	}
+}

@@ -87,7 +87,7 @@ func (e *editor) update(name string) {
 	}
 }
 
-// leave takes a node and its gateway out of the record. Gateways of hosts that are no nodes stay.
+// leave takes a node and its gateway out of the record. Other gateways on its host stay, with its name: it may come back.
 func (e *editor) leave(name string) {
 	if e.Nodes[name] == nil {
 		return
@@ -97,7 +97,6 @@ func (e *editor) leave(name string) {
 	e.chassis = nil // another gateway may stay there
 	delete(e.Cluster.Chassis, name)
 	e.removeGateway(e.gateway(name))
-	e.Cluster = e.WithNodeOnChassis(name, "")
 }
 
 // gateway is the name of a node's gateway: gateway-init may have spelled it in other case.
@@ -121,8 +120,9 @@ func (e *editor) claim(name string, n *node) string {
 			return e.taken(id, other)
 		}
 		e.own()
-		delete(e.chassis, old)
-		e.Cluster.Chassis[name], e.chassis[id] = id, name
+		if e.Cluster.Chassis[name], e.chassis[id] = id, name; old != "" {
+			e.chassis = nil // another gateway may stay there
+		}
 	}
 	gateway := e.gateway(name)
 	if n.claim.Gateway == nil {
@@ -137,11 +137,21 @@ func (e *editor) claim(name string, n *node) string {
 // taken is the reason against a system-id of another node or gateway.
 func (e *editor) taken(id, other string) string {
 	what, remedy := "node "+other, "delete that Node"
-	if gateway := e.gateway(other); e.Nodes[other] == nil && e.Gateways[gateway].Chassis == id {
+	if gateway := e.onChassis(id); gateway != "" && e.Cluster.Chassis[other] != id && (e.Nodes[other] == nil || e.Cluster.Chassis[other] != "") {
 		what, remedy = "gateway "+gateway, fmt.Sprintf(`run "ovn-k8s-overlay gateway-remove --node-name=%s" on it`, gateway)
 	}
 	return fmt.Sprintf("system-id %s in annotation %s is that of %s: if the host is a clone, remove /etc/openvswitch/system-id.conf and restart Open vSwitch; "+
 		"if it was %[3]s, %s", id, names.ChassisAnnotation, what, remedy)
+}
+
+// onChassis is the first gateway with a system-id, "" if there is none.
+func (e *editor) onChassis(id string) string {
+	for _, name := range e.Gateways.Names() {
+		if e.Gateways[name].Chassis == id {
+			return name
+		}
+	}
+	return ""
 }
 
 func (e *editor) removeGateway(name string) {
@@ -152,8 +162,8 @@ func (e *editor) removeGateway(name string) {
 	}
 }
 
-// byChassis are the nodes by system-id. A gateway of a host that is no node counts as a node of its name: gateway-init may
-// have run there before the host became one.
+// byChassis are the nodes by system-id. A gateway of a host that is no node counts as the node that was there last, or else
+// as one of its name: gateway-init may have run there before the host became one.
 func (e *editor) byChassis() map[string]string {
 	if e.chassis != nil {
 		return e.chassis

@@ -37,7 +37,7 @@ type Gateway struct {
 	Join      []netip.Addr   `json:"join"`               // in the join subnets; IPv4 first
 	Closed    bool           `json:"closed,omitempty"`   // to clients outside: no frontends of Services
 	First     bool           `json:"first,omitempty"`    // the first gateway: there is exactly one
-	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one
+	Node      string         `json:"node,omitempty"`     // the node's switch on the same host, if there is one, or was: see NodeIn
 	Tunnel    netip.Addr     `json:"tunnel,omitzero"`    // the host's tunnel address, if known
 	MTU       int            `json:"mtu,omitempty"`      // of pods, in bytes; 0: unknown; see pathMTU
 }
@@ -316,6 +316,14 @@ func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 		c = with
 	}
 	return c, errors.Join(errs...)
+}
+
+// NodeIn returns the Node of a gateway of c, "" if that is known to be on another host now.
+func (g Gateway) NodeIn(c Cluster) string {
+	if id := c.Chassis[g.Node]; id != "" && id != g.Chassis {
+		return ""
+	}
+	return g.Node
 }
 
 // WithNodeOnChassis returns c with node as the Node of all gateways on a chassis,

@@ -58,7 +58,8 @@ func (h *Health) TellDeclared() {
 		}
 		text := h.declaredText(name)
 		h.log.Warn(text)
-		if node := h.network.Facts().Cluster.Gateways[name].Node; node != "" {
+		c := h.network.Facts().Cluster
+		if node := c.Gateways[name].NodeIn(c); node != "" {
 			h.warn(node, "GatewayDown", text)
 		}
 	}
