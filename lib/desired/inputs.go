@@ -31,6 +31,9 @@ func (x *Services) FactsChanged(c facts.Change) (touched []nb.Unit) {
 // putSelection records how OVN chooses endpoints.
 func (x *Services) putSelection(s loadbalancer.Selection) []nb.Unit {
 	x.selection = s
+	if x.inputs.Selection == s {
+		return nil
+	}
 	return x.updateInputs()
 }
 

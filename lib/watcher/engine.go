@@ -432,7 +432,7 @@ func (e *engine) tell(u nb.Unit, err error) {
 func (e *engine) south() *south.Follower {
 	return &south.Follower{
 		Config: e.connections.config, Log: e.log, Send: e.send, World: e.network, Health: e.health,
-		Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
+		NB: e.connections.db, Services: e.records.Services, Asked: e.southAsked, Down: e.running.Disconnected,
 		Connected: e.applier.SetSouth,
 	}
 }

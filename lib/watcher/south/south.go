@@ -5,6 +5,7 @@ package south
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -31,6 +32,10 @@ type Follower struct {
 	// Services returns the Selection of the Services in the Northbound database, and counts their load balancers and
 	// those with a choice of endpoints by ports. It fails without a connection to that database.
 	Services func() (s loadbalancer.Selection, rows, byPort int, err error)
+	// NB is the Northbound database.
+	NB interface {
+		Allows(table, column, value string) bool
+	}
 	// Asked is called when the first answer has come, or none will.
 	Asked func() []nb.Unit
 	// Down is called with the ports that were down twice in a row.
@@ -73,16 +78,17 @@ func (f *Follower) Run(ctx context.Context) {
 
 // serve hands over the registered hosts, until ctx ends.
 func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
-	tellDatapath, stop := f.followDatapath(sb)
+	tellDatapath, stop := f.followDatapath(sb.Userspace)
 	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { f.followDown(ctx, sb) })
 	tellDeclared := f.Health.FollowDeclared(sb.CMSOptions)
+	sendHosts := f.onePending()
 	tell := func() {
 		tellDatapath()
 		tellDeclared()
-		f.Send(func() []nb.Unit {
+		sendHosts(func() []nb.Unit {
 			chassis, tunnels, ok := sb.Hosts()
 			if !ok {
 				return nil // keep the last known state
@@ -106,4 +112,18 @@ func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 	})()
 	tell()
 	_ = sb.Run(ctx, tell, nil) // ends with ctx
+}
+
+// onePending returns a Send that omits functions while one is waiting: that one reads the state of all events.
+func (f *Follower) onePending() func(func() []nb.Unit) {
+	var sent atomic.Bool
+	return func(run func() []nb.Unit) {
+		if sent.Swap(true) {
+			return
+		}
+		f.Send(func() []nb.Unit {
+			sent.Store(false) // before reading: later changes are read again
+			return run()
+		})
+	}
 }
