@@ -269,21 +269,38 @@ func (p *Plan) place(r nb.Row, uuid string, found map[tableID]string) (detail []
 		want[i] = location{ref.Table, p.resolve(ref, found), ref.Column}
 	}
 	have := p.have.referrers[uuid]
+	had, wanted := memberOf(have), memberOf(want)
 	for _, at := range want {
-		if !slices.Contains(have, at) {
+		if !had(at) {
 			p.addTo(at, uuid)
 			detail = append(detail, "put into "+p.describe(at))
 		}
 	}
 	if len(r.In) > 0 {
 		for _, at := range have {
-			if !slices.Contains(want, at) && !p.foreign(at) {
+			if !wanted(at) && !p.foreign(at) {
 				p.takeFrom(at, uuid)
 				detail = append(detail, "taken out of "+p.describe(at))
 			}
 		}
 	}
 	return append(detail, p.fill(r, uuid, found)...)
+}
+
+// fewLocations is the number of locations up to which a search through a list is cheaper than a map.
+const fewLocations = 16
+
+// memberOf returns a function that reports whether a location is in a list. The rows on the switches of all nodes have
+// thousands.
+func memberOf(list []location) func(location) bool {
+	if len(list) <= fewLocations {
+		return func(at location) bool { return slices.Contains(list, at) }
+	}
+	set := make(map[location]bool, len(list))
+	for _, at := range list {
+		set[at] = true
+	}
+	return func(at location) bool { return set[at] }
 }
 
 // foreign reports whether another client manages the members of a column.
