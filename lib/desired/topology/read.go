@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -254,17 +253,32 @@ func (all Gateways) conflicts(g Gateway) bool {
 
 // order lists the keys of nodes, and then those of gateways by their join addresses: the first free one is given, so
 // that of two gateways in conflict mostly the one that came later is left out.
-func (p *Parser) order(keys map[string]string) (sorted []string) {
-	joins := map[string]netip.Addr{}
+func (p *Parser) order(keys map[string]string) []string {
+	type joined struct {
+		key  string
+		join netip.Addr
+	}
+	var gateways []joined
+	sorted := make([]string, 0, len(keys))
 	for key, text := range keys {
 		if strings.HasPrefix(key, names.GatewayPrefix) {
-			if g, err := p.gateway(text); err == nil && len(g.Join) > 0 {
-				joins[key] = g.Join[0]
+			if g, err := p.gateway(text); err == nil && len(g.Join) > 0 && g.Join[0].IsValid() {
+				gateways = append(gateways, joined{key, g.Join[0]})
+				continue
 			}
 		}
 		sorted = append(sorted, key)
 	}
-	slices.SortFunc(sorted, func(a, b string) int { return cmp.Or(joins[a].Compare(joins[b]), cmp.Compare(a, b)) })
+	slices.Sort(sorted)
+	slices.SortFunc(gateways, func(a, b joined) int {
+		if c := a.join.Compare(b.join); c != 0 {
+			return c
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	for _, g := range gateways {
+		sorted = append(sorted, g.key)
+	}
 	return sorted
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,27 @@ func TestReadingByIndexes(t *testing.T) {
 		}
 		if fmt.Sprint(wantErr) != fmt.Sprint(err) {
 			t.Fatalf("seed %d:\n got %v\nwant %v", seed, err, wantErr)
+		}
+	}
+}
+
+// Keys are in the order of their join addresses, if any, and then of their names.
+func TestOrderOfKeys(t *testing.T) {
+	for seed := range uint64(100) {
+		keys := randomRecord(rand.New(rand.NewPCG(seed, 7)))
+		keys[names.GatewayPrefix+"broken"], keys[names.GatewayPrefix+"without"] = "{", `{"mode":"physical"}`
+		join := func(key string) (a netip.Addr) {
+			var g Gateway
+			if strings.HasPrefix(key, names.GatewayPrefix) && json.Unmarshal([]byte(keys[key]), &g) == nil && len(g.Join) > 0 {
+				a = g.Join[0]
+			}
+			return a
+		}
+		want := slices.Sorted(maps.Keys(keys))
+		slices.SortStableFunc(want, func(a, b string) int { return join(a).Compare(join(b)) })
+		got := (&Parser{now: map[string]Gateway{}}).order(keys)
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d:\n got %q\nwant %q", seed, got, want)
 		}
 	}
 }
