@@ -184,9 +184,19 @@ func TestRows(t *testing.T) {
 			objects.Dual(s)
 			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"2001:db8::9"}
 			s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0"}
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 		}, nil, map[string]string{
 			"tcp": `options={neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+		}},
+		{"source ranges of an address that is an external IP, too", func(s *corev1.Service) {
+			objects.Dual(s)
+			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"2001:db8::9", "198.51.100.1"}
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+		}, nil, map[string]string{
+			"tcp":            `options={neighbor_responder="none", reject="true", skip_snat="true"} protocol="tcp" selection_fields=["ip_dst" "ip_src" "tp_dst" "tp_src"] vips={172.16.1.10:80="", 198.51.100.1:80="", [2001:db8::9]:80="", [fd02::a]:80=""} in=Load_Balancer_Group/ovn-k8s-cluster.load_balancer`,
+			"sources/closed": `action="drop" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80)" priority=1000 in=Port_Group/ovn_k8s_entries.acls`,
+			"sources/open":   `action="allow" direction="from-lport" match="(ip4.dst == 198.51.100.1 && tcp.dst == 80 && ip4.src == 192.0.2.0/24)" priority=1001 in=Port_Group/ovn_k8s_entries.acls`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -60,16 +60,27 @@ func (s *Service) external() []netip.Addr {
 	return out
 }
 
-// distinct removes repeated addresses outside: an address counts once, as the first.
+// distinct removes repeated addresses outside, so that each counts once. Addresses of the load balancer go before external
+// IPs, because SourceRanges protect only these. In mode Proxy they go after them: nothing is programmed there.
 func (s *Service) distinct() {
-	has := make(map[netip.Addr]bool, len(s.ExternalIPs)+len(s.Ingress))
-	repeated := func(a netip.Addr) bool {
-		was := has[a]
+	first := make(map[netip.Addr]bool, len(s.Ingress)) // of each address of the load balancer: the mode
+	s.Ingress = slices.DeleteFunc(s.Ingress, func(in Ingress) bool {
+		_, repeated := first[in.Addr]
+		if !repeated {
+			first[in.Addr] = in.Proxy
+		}
+		return repeated
+	})
+	has := make(map[netip.Addr]bool, len(s.ExternalIPs))
+	s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, func(a netip.Addr) bool {
+		proxy, balanced := first[a]
+		if has[a] || balanced && !proxy {
+			return true
+		}
 		has[a] = true
-		return was
-	}
-	s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, repeated)
-	s.Ingress = slices.DeleteFunc(s.Ingress, func(in Ingress) bool { return repeated(in.Addr) })
+		return false
+	})
+	s.Ingress = slices.DeleteFunc(s.Ingress, func(in Ingress) bool { return has[in.Addr] })
 }
 
 // Lost are claims of a Service held by others. The zero value is none.

@@ -54,7 +54,7 @@ type Network struct {
 }
 
 // Frontends lists the frontends of r in a fixed order: by port, then cluster IPs, external IPs, addresses of load
-// balancers, NodePorts. An address in several fields counts once, as the first of these. Frontends to which another
+// balancers, NodePorts. An address in several fields counts once, see Service.distinct. Frontends to which another
 // Service has a better right are left out.
 //
 // This is the only list of frontends. OVN's load balancers (Rows), flows and rules of hosts (packages bridgeflows and

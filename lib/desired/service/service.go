@@ -52,9 +52,10 @@ type Service struct {
 	Ours       bool
 	ClusterIPs []netip.Addr
 	Ports      []Port
-	// ExternalIPs are the addresses of spec.externalIPs, each once. The network outside has to route them to the cluster.
+	// ExternalIPs are the addresses of spec.externalIPs, each once and without those of Ingress: see distinct. The network
+	// outside has to route them to the cluster.
 	ExternalIPs []netip.Addr
-	// Ingress are the addresses of a load balancer, from the status, each once and without those of ExternalIPs.
+	// Ingress are the addresses of a load balancer, from the status, each once.
 	Ingress []Ingress
 	// Outside are the balanced addresses outside the cluster, each once: see external.
 	Outside []netip.Addr

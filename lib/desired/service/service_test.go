@@ -167,6 +167,25 @@ func TestRepeatedAddressesCountOnce(t *testing.T) {
 	}
 }
 
+// An address of the load balancer is open to the source ranges only, also if it is an external IP.
+func TestAnExternalIPOpensNoLoadBalancer(t *testing.T) {
+	r := resolve(objects.Web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ExternalIPs = []string{"203.0.113.9", "198.51.100.1"}
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+	}))
+	got := map[string]bool{}
+	for _, f := range r.Frontends(Network{}) {
+		if f.IsOutside() {
+			got[f.Addr.String()] = f.Guarded()
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"203.0.113.9": false, "198.51.100.1": true}, got); diff != "" {
+		t.Errorf("guarded (-want +got):\n%s", diff)
+	}
+}
+
 func TestBadInputIsNamed(t *testing.T) {
 	many := make([]string, MaxEndpoints+1)
 	for i := range many {
