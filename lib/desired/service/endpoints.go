@@ -181,10 +181,10 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 	}
 }
 
-// state follows the API: without ready an endpoint is ready, and without serving it is serving if it is ready.
+// state follows the API: an endpoint without ready is ready, and one without serving is serving.
 func state(c discoveryv1.EndpointConditions) State {
 	ready := c.Ready == nil || *c.Ready
-	serving := c.Serving == nil && ready || c.Serving != nil && *c.Serving
+	serving := c.Serving == nil || *c.Serving
 	terminating := c.Terminating != nil && *c.Terminating
 	switch {
 	case ready:

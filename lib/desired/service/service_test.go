@@ -71,6 +71,20 @@ func TestEndpointsOfAConnection(t *testing.T) {
 	}
 }
 
+// A controller of slices need not write all conditions: without serving, a terminating endpoint still serves.
+func TestConditionsThatAreNotThere(t *testing.T) {
+	yes, no := true, false
+	for want, c := range map[State]discoveryv1.EndpointConditions{
+		Serving:  {},
+		Draining: {Ready: &no, Terminating: &yes},
+		Unready:  {Ready: &no},
+	} {
+		if got := state(c); got != want {
+			t.Errorf("%+v: state %d, want %d", c, got, want)
+		}
+	}
+}
+
 func TestEndpointsOfSeveralSlices(t *testing.T) {
 	r := resolve(objects.Web(),
 		objects.Slice("b", 8080, "10.0.1.3@n1 unready", "10.0.1.4@n1 draining"),
