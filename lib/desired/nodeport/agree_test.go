@@ -2,6 +2,7 @@ package nodeport
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -206,11 +207,38 @@ func (p place) balanced(r service.Resolved, at loadbalancer.Inputs, applies func
 	return out
 }
 
-// ruled reads the answers to clients outside back from the rules of a place.
-func (p place) ruled(all service.List) answers {
-	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
+// host returns a place as the host of rules.
+func (p place) host() Host {
+	return Host{Node: p.node.Name, Zone: p.node.Zone, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
+}
+
+// own are the endpoints for connections of a place itself to a cluster IP, if rules choose them: one is in its own network.
+// Otherwise the place's switch does.
+func (p place) own(f service.Frontend) (service.Endpoints, bool) {
+	es := f.Backends().ClusterFrom(p.node)
+	if f.InternalLocal {
+		es = f.Backends().Local(p.node.Name)
+	}
+	here := func(e service.Endpoint) bool { return slices.Contains(p.addrs[:], e.Addr) }
+	return es, f.Kind == service.ClusterIP && slices.ContainsFunc(es, here)
+}
+
+// atClusterIPs lists the frontends at cluster IPs.
+func atClusterIPs(all service.List) iter.Seq[service.Frontend] {
+	return func(yield func(service.Frontend) bool) {
+		for f := range all.All() {
+			if f.Kind == service.ClusterIP && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// ruled reads the answers at some frontends back from the rules of a place: those to clients outside.
+func (p place) ruled(all service.List, frontends iter.Seq[service.Frontend]) answers {
+	h := p.host()
 	out := answers{}
-	for f := range all.Outside() {
+	for f := range frontends {
 		chains := map[string][]string{}
 		for _, c := range chainsOf(h, families()[f.Family], all, nil) {
 			if c.Table == "nat" {
@@ -250,7 +278,8 @@ func follow(chains map[string][]string, rule string, f service.Frontend) (out []
 func families() [2]netip.Addr { return [2]netip.Addr{IPv4, IPv6} }
 
 // All renderers make the same of a Service: load balancers for pods and for clients at each gateway, the rules of each
-// host, the flows of a shared bridge, and the table for people have the same frontends and the same endpoints.
+// host, the flows of a shared bridge, and the table for people have the same frontends and the same endpoints. A host's own
+// connections to cluster IPs have those of its pods.
 func TestRenderersAgree(t *testing.T) {
 	at := network()
 	for seed := range uint64(2000) {
@@ -278,8 +307,10 @@ func TestRenderersAgree(t *testing.T) {
 				}
 				return es, f.Kind != service.ClusterIP && len(es) > 0
 			})
-			check("rules of "+p.node.Name, rules, p.ruled(all))
-			check("table of "+p.node.Name, rules, p.tabled(all))
+			check("rules of "+p.node.Name, rules, p.ruled(all, all.Outside()))
+			check("table of "+p.node.Name, rules, p.tabled(all, all.Outside()))
+			check("own connections by rules of "+p.node.Name, p.wanted(all, p.own), p.ruled(all, atClusterIPs(all)))
+			check("own connections by the table of "+p.node.Name, p.wanted(all, p.own), p.tabled(all, atClusterIPs(all)))
 			check("flows of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
 				return nil, f.Kind != service.ClusterIP && bridgeflows.Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))

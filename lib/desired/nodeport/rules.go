@@ -15,8 +15,8 @@ import (
 
 // A Host holds the inputs of a host's rules other than Services and pods.
 type Host struct {
-	// Node is the host's name in Kubernetes.
-	Node string
+	// Node is the host's name in Kubernetes, and Zone its zone, "" if there is none.
+	Node, Zone string
 	// Addrs are all addresses of the host. An endpoint with one of them is in the
 	// host's own network.
 	Addrs []netip.Addr
@@ -306,12 +306,12 @@ func (b *ruleBuilder) own(frontends service.List) {
 	}
 }
 
-// internal returns the endpoints for connections from this host to the ClusterIP.
+// internal returns the endpoints for connections from this host to the ClusterIP: the same as for pods of the node.
 func (b *ruleBuilder) internal(f service.Frontend) service.Endpoints {
 	if f.InternalLocal {
 		return f.Backends().Local(b.Host.Node)
 	}
-	return f.Backends().Cluster()
+	return f.Backends().ClusterFrom(service.Node{Name: b.Host.Node, Zone: b.Host.Zone})
 }
 
 // spread returns a target with endpoints.

@@ -1,6 +1,7 @@
 package nodeport
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,11 +12,11 @@ import (
 	"ovn-k8s/lib/ruleset"
 )
 
-// tabled reads the answers to clients outside back from the table of nftables of a place.
-func (p place) tabled(all service.List) answers {
-	h := Host{Node: p.node.Name, Addrs: p.addrs[:], Management: "k8s-" + p.node.Name}
+// tabled reads the answers at some frontends back from the table of nftables of a place: those to clients outside.
+func (p place) tabled(all service.List, frontends iter.Seq[service.Frontend]) answers {
+	h := p.host()
 	out := answers{}
-	for f := range all.Outside() {
+	for f := range frontends {
 		t := indexed(NewRules(h, families()[f.Family], all, nil).Table())
 		e := ruleset.Element{Destination: f.Addr, Protocol: lower(f.Protocol()), Port: f.Number}
 		verdicts, destinations, at := []string{mapRanges, mapFrontends}, mapClusterIPs, f.Addr

@@ -40,8 +40,9 @@ type Input struct {
 type Objects struct {
 	// Node is the node of the followed pods.
 	Node string
-	// Nodes are the addresses of nodes.
+	// Nodes are the addresses of nodes, and Zone the zone of Node: "" if there is none.
 	Nodes nodeport.Nodes
+	Zone  string
 
 	world    *desired.World
 	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
@@ -246,26 +247,35 @@ func (o *Objects) HostPods() []hostport.Pod {
 	return out
 }
 
-// takeNodes records the addresses of nodes. Nothing waits for them: until they are known,
-// the host's own connections to NodePorts of policy Local lose their source address, and
+// takeNodes records the addresses of nodes, and the zone of this one. Nothing waits for them: until they are known,
+// the host's own connections to NodePorts of policy Local lose their source address,
+// those to its own endpoints follow no hints for its zone, and
 // Services may have frontends at ports reserved on other nodes' addresses.
 func (o *Objects) takeNodes(ev kube.Event) []string {
-	now := maps.Clone(o.Nodes)
-	switch {
-	case ev.Replace:
-		clear(now)
-		for n := range ev.Objects {
+	now, zone := maps.Clone(o.Nodes), o.Zone
+	put := func(object any, gone bool) {
+		n := object.(*corev1.Node)
+		if gone {
+			now.Remove(n)
+		} else {
 			now.Put(n)
 		}
-	case ev.Gone:
-		now.Remove(ev.Object)
-	default:
-		now.Put(ev.Object)
+		if strings.EqualFold(n.Name, o.Node) {
+			zone = n.Labels[corev1.LabelTopologyZone]
+		}
 	}
-	if maps.EqualFunc(o.Nodes, now, slices.Equal) {
+	if ev.Replace {
+		clear(now)
+		for n := range ev.Objects {
+			put(n, false)
+		}
+	} else {
+		put(ev.Object, ev.Gone)
+	}
+	if zone == o.Zone && maps.EqualFunc(o.Nodes, now, slices.Equal) {
 		return nil
 	}
-	o.Nodes = now
+	o.Nodes, o.Zone = now, zone
 	return o.parts.Services
 }
 

@@ -120,3 +120,20 @@ func TestPortsOfNodesAtAddressesOfHosts(t *testing.T) {
 		}
 	}
 }
+
+// A label of this node changes its endpoints by hints; labels of other nodes do not.
+func TestTheZoneOfThisNode(t *testing.T) {
+	o := New(Parts{Services: []string{"nat"}}, true)
+	o.Node = "n1"
+	put := func(name, zone string) []string {
+		return o.takeNodes(kube.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}})
+	}
+	put("n1", "")
+	put("n2", "west")
+	if touched := put("n1", "east"); o.Zone != "east" || len(touched) != 1 {
+		t.Errorf("zone %q, touched %v", o.Zone, touched)
+	}
+	if touched := put("n2", "north"); o.Zone != "east" || len(touched) != 0 {
+		t.Errorf("another node's: zone %q, touched %v", o.Zone, touched)
+	}
+}
