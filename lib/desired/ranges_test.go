@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/names"
 )
 
 func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
@@ -56,14 +58,14 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 }
 
-// A ServiceCIDR within a configured subnet is reported when a node gets an address there, and no longer when the node
-// goes.
+// A ServiceCIDR within a configured subnet is reported when a node of the control plane gets an address there, and no longer
+// when the node goes.
 func TestANodeInAConfiguredSubnetTouchesServiceCIDRs(t *testing.T) {
 	w := manyNodes(t, 1)
 	w.Put(servicecidr.Ranges(prefixes("172.16.0.0/16")))
 	w.Put(serviceCIDR("kubernetes", "172.16.0.0/16"))
 	inside := largeNode(0, 0)
-	inside.Status.Addresses[0].Address = "172.16.0.9"
+	inside.Status.Addresses[0].Address, inside.Labels[names.LabelControlPlane] = "172.16.0.9", ""
 	for _, n := range []*corev1.Node{inside, largeNode(0, 0)} {
 		if touched := w.Put(n); !slices.Contains(touched, servicecidr.Unit) {
 			t.Errorf("node with %s touches %v", n.Status.Addresses[0].Address, touched)
@@ -87,9 +89,67 @@ func TestAReportSwitchesNoServiceCIDROff(t *testing.T) {
 	if name := badServiceCIDR(w); name != "" || len(w.Facts().Ranges) != 1 {
 		t.Errorf("after a report: bad is %q, ranges %v", name, w.Facts().Ranges)
 	}
+	if _, err := w.Rows("host/node-0"); err == nil || !strings.Contains(err.Error(), "address 172.16.0.9 of node node-0 lies in 172.16.0.0/16") {
+		t.Errorf("the report is not told: %v", err)
+	}
 	w.Put(facts.Tunnels{chassis: {inside}})
 	if name := badServiceCIDR(w); name != "kubernetes" || len(w.Facts().Ranges) != 0 {
 		t.Errorf("with a tunnel: bad is %q, ranges %v", name, w.Facts().Ranges)
+	}
+}
+
+// A ServiceCIDR that is the LAN of nodes is switched off, also if their tunnels are elsewhere.
+func TestAServiceCIDRThatIsANetworkOfNodes(t *testing.T) {
+	label := func(n *corev1.Node) { n.Labels[names.LabelControlPlane] = "" }
+	reports := func(i int, change ...func(*corev1.Node)) func(*World) {
+		return func(w *World) {
+			n := largeNode(i, 0)
+			n.Status.Addresses[0].Address = fmt.Sprint("172.16.0.", 9+i)
+			for _, c := range change {
+				c(n)
+			}
+			w.Put(n)
+		}
+	}
+	gateway := func(numberedBy string) func(*World) {
+		return func(w *World) {
+			c := w.Facts().Cluster
+			c.NumberedBy, c.Gateways = numberedBy, maps.Clone(c.Gateways)
+			g := c.Gateways["node-0"]
+			g.IPs = prefixes("172.16.0.99/24")
+			c.Gateways["node-0"] = g
+			w.Put(c)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		bad  bool
+		do   []func(*World)
+	}{
+		{"one node", false, []func(*World){reports(0)}},
+		{"two nodes", true, []func(*World){reports(0), reports(1)}},
+		{"two nodes, of which one goes elsewhere", false, []func(*World){reports(0), reports(1), func(w *World) { w.Put(largeNode(1, 0)) }}},
+		{"a node of the control plane", true, []func(*World){reports(0, label)}},
+		{"a node that gets the label", true, []func(*World){reports(0), reports(0, label)}},
+		{"a node that loses the label", false, []func(*World){reports(0, label), reports(0)}},
+		{"a gateway of the administrator", true, []func(*World){gateway("")}},
+		{"a gateway claimed by a node", false, []func(*World){gateway(names.Ovnkube)}},
+		{"a gateway claimed by the node that reports an address", false, []func(*World){gateway(names.Ovnkube), reports(0)}},
+		{"a gateway claimed by a node, and another node", true, []func(*World){gateway(names.Ovnkube), reports(1)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, tunnels := range []facts.Tunnels{nil, {"chassis-0": {netip.MustParseAddr("192.0.2.10")}}} {
+				w := manyNodes(t, 2)
+				w.Put(tunnels)
+				w.Put(serviceCIDR("kubernetes", "172.16.0.0/16"))
+				for _, do := range tt.do {
+					do(w)
+				}
+				if bad := badServiceCIDR(w) != ""; bad != tt.bad || bad != (len(w.Facts().Ranges) == 0) {
+					t.Errorf("tunnels %v: bad is %t, ranges %v", tunnels, bad, w.Facts().Ranges)
+				}
+			}
+		})
 	}
 }
 

@@ -125,7 +125,10 @@ func (r reports) owner(f *Facts, a netip.Addr) (host, bool) {
 // decideAddresses decides again which addresses some nodes have.
 func (x *Index) decideAddresses(f *Facts, switches []string) Change {
 	c := Change{Decided: switches, Surroundings: len(switches) > 0}
+	control := copied[bool]{of: f.control}
 	for _, sw := range switches {
+		is := x.reports.hosts[sw].control
+		control.set(sw, is, is)
 		var now []netip.Addr
 		for _, a := range x.reports.hosts[sw].addrs {
 			if h, ok := x.reports.owner(f, a); ok && names.NodeSwitch(h.name) == sw {
@@ -143,7 +146,8 @@ func (x *Index) decideAddresses(f *Facts, switches []string) Change {
 			delete(f.Addresses, sw)
 		}
 	}
-	if c.Moved != nil {
+	f.control = control.of
+	if c.Moved != nil || control.own {
 		f.Ranges = f.ranges()
 	}
 	return c

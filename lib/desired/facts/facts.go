@@ -43,6 +43,7 @@ type Facts struct {
 	Ranges     servicecidr.Ranges
 
 	management map[string][]netip.Addr // by switch
+	control    map[string]bool         // switches of the nodes of the control plane with addresses
 	reserved   reservations
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 )
 
@@ -20,18 +21,35 @@ func (f *Facts) ranges() servicecidr.Ranges {
 	return servicecidr.Join(all...)
 }
 
-// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or has an address of a node. A node's
-// report of an address is no proof: no single node may switch a ServiceCIDR off.
+// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or is one of nodes. A kubelet's report of an
+// address is no proof: no single node may switch a ServiceCIDR off. Proofs are the address of a tunnel, the label of the
+// control plane, a gateway of the administrator, and reports of two nodes. Until the Southbound database is read, there are no
+// tunnels: most such subnets have another proof, and the others would be switched off for a moment at each start.
 func (f *Facts) isOwn(p netip.Prefix) bool {
 	if slices.ContainsFunc(f.Cluster.Subnets, p.Overlaps) || slices.ContainsFunc(f.Cluster.Join, p.Overlaps) {
 		return true
 	}
+	there := map[string]bool{}
 	for sw, own := range f.Addresses {
-		if slices.ContainsFunc(own, func(a netip.Addr) bool { return p.Contains(a) && f.hasTunnel(sw, a) }) {
+		tunnels := f.reserved.tunnels[f.Cluster.Chassis[sw]]
+		for _, a := range own {
+			if !p.Contains(a) {
+				continue
+			}
+			if there[sw] = true; f.control[sw] || slices.Contains(tunnels, a) {
+				return true
+			}
+		}
+	}
+	for _, g := range f.Cluster.Gateways {
+		if g.Mode == topology.Local || !slices.ContainsFunc(g.IPs, func(ip netip.Prefix) bool { return p.Contains(ip.Addr()) }) {
+			continue
+		}
+		if there[g.Node] = true; f.Cluster.NumberedBy == "" { // else its node claims the address
 			return true
 		}
 	}
-	return false
+	return len(there) > 1
 }
 
 // BadServiceCIDR is the first ServiceCIDR with a subnet that cannot be one of Services, and the reason: "" if there is
@@ -39,7 +57,7 @@ func (f *Facts) isOwn(p netip.Prefix) bool {
 func (f *Facts) BadServiceCIDR() (name, why string) {
 	for _, name := range slices.Sorted(maps.Keys(f.CIDRs)) {
 		if i := slices.IndexFunc(f.CIDRs[name], f.isOwn); i >= 0 {
-			return name, fmt.Sprintf("subnet %s of ServiceCIDR %s overlaps with the cluster's networks %s, or has the address of a node: nodes do not reach services there, make another one",
+			return name, fmt.Sprintf("subnet %s of ServiceCIDR %s overlaps with the cluster's networks %s, or has addresses of nodes: nodes do not reach services there, make another one",
 				f.CIDRs[name][i], name, ipnet.Join(f.Inside()))
 		}
 	}
