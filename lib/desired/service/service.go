@@ -173,10 +173,19 @@ func (s *Service) limit() {
 	}
 }
 
-// Outer is the number of frontends at addresses outside, those with source ranges once for each range.
+// Outer is the number of frontends at addresses outside, those with source ranges once for each range of their family.
 func (s *Service) Outer() int {
-	balanced := len(s.Outside) - len(s.ExternalIPs)
-	return len(s.Ports) * (len(s.ExternalIPs) + balanced*max(1, len(s.SourceRanges)))
+	var ranges [2]int // by family
+	for _, r := range s.SourceRanges {
+		ranges[ipnet.Family(r.Addr())]++
+	}
+	at := len(s.ExternalIPs)
+	for _, in := range s.Ingress {
+		if !in.Proxy {
+			at += max(1, ranges[ipnet.Family(in.Addr)])
+		}
+	}
+	return len(s.Ports) * at
 }
 
 // RefuseOutside removes the addresses outside, as a Problem.

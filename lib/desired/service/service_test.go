@@ -363,6 +363,19 @@ func BenchmarkManyPorts(b *testing.B) {
 
 // Hosts send to endpoints from their own addresses: packets to another host's tunnels through a Service would look
 // like this host's tunnel packets.
+// Elements and flows are made for source ranges of the family of an address.
+func TestSourceRangesCountAtAddressesOfTheirFamily(t *testing.T) {
+	s := New(objects.Web(func(s *corev1.Service) {
+		objects.Dual(s)
+		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, []string{"203.0.113.9"}
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "10.0.0.0/8"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}, {IP: "2001:db8::9"}}
+	}))
+	if n := s.Outer(); n != 1+3+1 {
+		t.Errorf("%d frontends outside, want 5", n)
+	}
+}
+
 func TestNoServiceLeadsToTunnels(t *testing.T) {
 	udp := corev1.ProtocolUDP
 	s := objects.Web(func(s *corev1.Service) { s.Spec.Ports[0].Protocol = udp })
