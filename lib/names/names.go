@@ -238,9 +238,11 @@ func RouterToExternal(gateway string) string { return "rtoe-" + GatewayRouter(ga
 // ExternalToRouter is the external switch's port to the gateway router.
 func ExternalToRouter(gateway string) string { return "etor-" + GatewayRouter(gateway) }
 
-// BetweenRouters reports whether a name begins as that of a port between one of our routers and a switch.
+// BetweenRouters reports whether a name begins as that of a port between a gateway's router and a switch. Names of other ports
+// of ours between routers and switches have no underscore.
 func BetweenRouters(port string) bool {
-	for _, start := range []string{RouterToSwitch(""), SwitchToRouter(""), RouterToJoin(""), JoinToRouter(""), RouterToExternal(""), ExternalToRouter("")} {
+	router := GatewayRouter("")
+	for _, start := range []string{RouterToJoin(router), JoinToRouter(router), RouterToExternal(""), ExternalToRouter("")} {
 		if strings.HasPrefix(port, start) {
 			return true
 		}

@@ -117,3 +117,14 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Only names of ports of gateways' routers can be claimed by INTERFACE_NODE: other interfaces may begin in the same way.
+func TestInterfacesNamedLikePortsOfNodes(t *testing.T) {
+	for _, name := range []string{"stor-25g", "rtos-0", "etor-1", "rtoj-GRE"} {
+		c := full()
+		c.Gateway.Interface = name
+		if got, err := Parse("n1", c.Annotations("n1")); err != nil || got.Gateway.Interface != name {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
