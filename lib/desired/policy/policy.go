@@ -192,6 +192,9 @@ func (p *Policy) rule(dir direction, index int, peers []networkingv1.NetworkPoli
 		slices.SortFunc(r.named, compareNamed)
 		r.named = slices.Compact(r.named)
 		p.rules = append(p.rules, r)
+		if dir == egress && len(r.blocks) > 0 && len(r.named) > 0 {
+			p.problem("spec.%s[%d].ports: named port %q allows nothing to an ipBlock, because only pods of selectors have named ports: give its number", dir, index, r.named[0].name)
+		}
 	}
 }
 
