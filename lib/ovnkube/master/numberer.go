@@ -67,7 +67,8 @@ type numberer struct {
 	patched  []nodes.Patch       // by the last work
 	conflict *nbdb.LogicalRouter // that of the last work, if the database had another record; else nil
 	late     late
-	stale    atomic.Bool // the record may have changed
+	stale    atomic.Bool  // the record may have changed
+	wrong    records.Once // told about it
 }
 
 // late are the units of work that came too late: the database had another record than router's.
@@ -158,7 +159,7 @@ func (n *numberer) readRecord() []nb.Unit {
 		return again
 	}
 	c, err := n.parser.FromRouter(router)
-	if err != nil {
+	if n.wrong.New(err) {
 		n.log.Errorf("keys of the record are left out: %v", err)
 	}
 	touched := n.index.Record(c)

@@ -1,8 +1,10 @@
 package master
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -25,6 +27,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/watcher"
 	"ovn-k8s/lib/watcher/failures"
+	"ovn-k8s/lib/watcher/records"
 	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
@@ -185,5 +188,44 @@ func TestARefusedNodeHoldsUpNobody(t *testing.T) {
 		if out, err := central.NBCtl("--bare", "--columns=name", "find", "Logical_Switch", "name="+name); err != nil || out != name {
 			t.Errorf("switch of %s: %q, %v", name, out, err)
 		}
+	}
+}
+
+// While a gateway of the record does not fit in, the log has one line for the reason, whatever else changes in the record.
+func TestAGatewayLeftOutIsToldOnce(t *testing.T) {
+	central := startCentral(t)
+	n := newNumberer(t, central)
+	var log bytes.Buffer
+	n.log.Logger.SetOutput(&log)
+	r := records.New(n.links.DB)
+	change := func(key, value string) {
+		t.Helper()
+		if out, err := central.NBCtl("set", "Logical_Router", names.ClusterRouter, "external_ids:"+key+"="+value); err != nil {
+			t.Fatal(out, err)
+		}
+		for end := time.Now().Add(time.Minute); n.router.ExternalIDs[key] != strings.NewReplacer("\\", "", `"{`, "{", `}"`, "}").Replace(value); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %v", key, n.router.ExternalIDs)
+			}
+			n.stale.Store(true) // as the handler of the router does
+			n.readRecord()
+		}
+		if _, _, err := r.UsableTopology(n.log); err != nil {
+			t.Error(err)
+		}
+	}
+	gateway := func(chassis, join string) string {
+		return `"{\"mode\":\"physical\",\"interface\":\"eth1\",\"chassis\":\"` + chassis + `\",\"mac\":\"0a:58:c0:a8:02:04\",\"ips\":[\"192.0.2.1/24\"],\"join\":[\"` + join + `\"]}"`
+	}
+	change(names.GatewayPrefix+"x", gateway("c1", "100.64.0.2"))
+	for i := range 3 {
+		change(names.GatewayPrefix+"y", gateway("c2", "100.64.0.3"))
+		for j := range 5 {
+			change("x", fmt.Sprint(j))
+		}
+		if got := strings.Count(log.String(), "left out"); got != 2*(i+1) {
+			t.Errorf("%d lines, want one of the master and one of the watcher each time: %s", got, &log)
+		}
+		change(names.GatewayPrefix+"y", strings.ReplaceAll(gateway("c2", "100.64.0.3"), "192.0.2.1/", "192.0.2.2/"))
 	}
 }

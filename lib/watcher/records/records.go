@@ -26,6 +26,21 @@ type Records struct {
 	parser  topology.Parser       // caches the last topology
 	routers []*nbdb.LogicalRouter // as Topology read them
 	unowned []string              // the problems told by WarnUnowned
+	unfit   Once                  // the error told by UsableTopology
+}
+
+// Once tells apart a new error from one that comes again with each change of a record.
+type Once struct{ last string }
+
+// New records an error, which may be nil, and reports whether it differs from the last one.
+func (o *Once) New(err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	differs := text != o.last
+	o.last = text
+	return differs && err != nil
 }
 
 // New returns the Records of a database.
@@ -54,14 +69,18 @@ func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
 	return c, true, fmt.Errorf("%d logical routers have external_ids:%s=yes, as %q and %q: remove it from all but one", len(routers), names.ClusterRouterTag, routers[0].Name, routers[1].Name)
 }
 
-// UsableTopology is Topology without gateways that do not fit in: they must not keep all others from changes. log tells them.
+// UsableTopology is Topology without gateways that do not fit in: they must not keep all others from changes. log tells them, once for
+// each reason.
 func (r *Records) UsableTopology(log *logrus.Entry) (c topology.Cluster, found bool, err error) {
 	c, found, err = r.Topology()
-	if errors.As(err, new(topology.Unfit)) {
+	unfit := errors.As(err, new(topology.Unfit))
+	switch {
+	case !unfit && err != nil: // nothing is known of gateways
+		return c, found, err
+	case r.unfit.New(err):
 		log.Errorf("gateways of the record are left out: %v", err)
-		err = nil
 	}
-	return c, found, err
+	return c, found, nil
 }
 
 // Stale reports whether the record of the topology has changed since Topology read it.
