@@ -5,10 +5,12 @@ import (
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"ovn-k8s/lib/ipnet"
 )
 
 // parseBlock returns the prefixes of an ipBlock: its CIDR without the exceptions.
-// Host bits are taken as zero, as API servers do for compatibility.
+// Former spellings are read as API servers do for compatibility: see ipnet.ParsePrefix.
 func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 	cidr, err := parseCIDR(b.CIDR)
 	if err != nil {
@@ -33,14 +35,11 @@ func parseBlock(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 }
 
 func parseCIDR(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
+	p, err := ipnet.ParsePrefix(s)
 	if err != nil {
 		return p, fmt.Errorf("%q is not a CIDR: write it like 10.0.0.0/8 or fd00::/64", s)
 	}
-	if p.Addr().Is4In6() {
-		return p, fmt.Errorf("%q is an IPv4-mapped CIDR: write it as IPv4", s)
-	}
-	return p.Masked(), nil
+	return p, nil
 }
 
 // subtract appends p without excepts to out, and stops above maxValues prefixes.

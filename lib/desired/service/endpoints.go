@@ -167,8 +167,8 @@ func (s *Slice) endpoint(from *discoveryv1.EndpointSlice, e discoveryv1.Endpoint
 	}
 	// Kubernetes defines the first address only; others belong to the same endpoint.
 	for _, text := range e.Addresses[:min(1, len(e.Addresses))] {
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Is4In6() || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
+		a, err := ipnet.ParseAddr(text)
+		if err != nil || a.Is4() != (from.AddressType == discoveryv1.AddressTypeIPv4) {
 			s.problem("BadEndpoint", "endpoint %q of service %s is no %s address: correct endpoint slice %s", text, s.Service, from.AddressType, s.Name)
 			continue
 		}

@@ -226,12 +226,11 @@ func (s *Service) AddProblem(reason, format string, args ...any) {
 func (s *Service) addrs(field string, texts []string) []netip.Addr {
 	var out []netip.Addr
 	for _, t := range texts {
-		a, err := netip.ParseAddr(t)
+		a, err := ipnet.ParseAddr(t)
 		if err != nil {
 			s.AddProblem("BadServiceAddress", "%s %q of service %s is no IP address: give one such as 192.0.2.1 or 2001:db8::1", field, t, s.Key)
 			continue
 		}
-		a = a.Unmap()
 		if why := ipnet.Unusable(a); why != "" {
 			s.AddProblem("BadServiceAddress", "%s %s of service %s is %s: give a unicast address that can be routed", field, a, s.Key, why)
 			continue
@@ -288,12 +287,12 @@ func (s *Service) loadBalancer(from *corev1.Service) {
 		s.HealthCheckNodePort, _ = portNumber(from.Spec.HealthCheckNodePort)
 	}
 	for _, r := range from.Spec.LoadBalancerSourceRanges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(r))
+		p, err := ipnet.ParsePrefix(strings.TrimSpace(r))
 		if err != nil {
 			s.AddProblem("BadSourceRange", "loadBalancerSourceRanges %q of service %s is no subnet: give one such as 192.0.2.0/24; nobody is let in by it", r, s.Key)
 			// An unusable range must not open the frontend to all sources.
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 		}
-		s.SourceRanges = append(s.SourceRanges, p.Masked())
+		s.SourceRanges = append(s.SourceRanges, p)
 	}
 }

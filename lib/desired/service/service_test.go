@@ -269,6 +269,20 @@ func TestABadSourceRangeDoesNotOpenTheDoor(t *testing.T) {
 	}
 }
 
+// API servers keep former spellings of addresses: they are served like all others.
+func TestFormerSpellingsOfAddresses(t *testing.T) {
+	r := resolve(objects.Web(func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+		s.Spec.ClusterIPs, s.Spec.ExternalIPs = []string{"172.016.1.10"}, []string{"::ffff:203.0.113.9"}
+		s.Spec.LoadBalancerSourceRanges = []string{"::ffff:192.0.2.0/120", "010.0.0.0/8"}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.051.100.1"}}
+	}), objects.Slice("a", 8080, "010.0.0.5@n1"))
+	got := fmt.Sprintf("%v %v %v %s %v", r.ClusterIPs, r.Outside, r.SourceRanges, addresses(r.Endpoints[0]), r.Problems)
+	if want := "[172.16.1.10] [203.0.113.9 198.51.100.1] [192.0.2.0/24 10.0.0.0/8] 10.0.0.5:8080 []"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 func TestTheOlderServiceIsFirst(t *testing.T) {
 	a, b := Service{Key: Key{"default", "web"}, Created: 2}, Service{Key: Key{"default", "zz"}, Created: 1}
 	if a.Older(b) < 0 || b.Older(a) > 0 {
