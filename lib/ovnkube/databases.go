@@ -31,14 +31,14 @@ type addresses struct{ north, south []string }
 // A locator follows the addresses of the databases in EndpointSlices.
 type locator struct {
 	Options
-	share   kube.Sharing
-	now     atomic.Pointer[addresses] // nil: those of the settings, or recorded ones
-	absent  atomic.Bool               // the API server has had no Service: recorded addresses do not count
-	changed chan struct{}             // a value for each change
+	share  kube.Sharing
+	now    atomic.Pointer[addresses] // nil: those of the settings, or recorded ones
+	absent atomic.Bool               // the API server has had no Service: recorded addresses do not count
+	reload chan struct{}             // a value when resolve may have another result
 }
 
 func newLocator(o Options, share kube.Sharing) *locator {
-	return &locator{Options: o, share: share, changed: make(chan struct{}, 1)}
+	return &locator{Options: o, share: share, reload: make(chan struct{}, 1)}
 }
 
 // resolve is options.Config with the addresses found, in the schemes of the settings. A unix socket stays as it is. Until the
@@ -200,7 +200,7 @@ func (l *locator) use(all map[types.NamespacedName]*discoveryv1.EndpointSlice) e
 // poke has the settings resolved again.
 func (l *locator) poke() {
 	select {
-	case l.changed <- struct{}{}:
+	case l.reload <- struct{}{}:
 	default:
 	}
 }

@@ -54,7 +54,7 @@ func TestAddressesAfterAStart(t *testing.T) {
 			if err != nil || cfg.OVNRemote != c.want {
 				t.Errorf("got %q, %v; want %q", cfg.OVNRemote, err, c.want)
 			}
-			if changed := len(l.changed) == 1; changed != (c.want == found || c.listed != nil && c.want == given) {
+			if changed := len(l.reload) == 1; changed != (c.want == found || c.listed != nil && c.want == given) {
 				t.Errorf("the settings are resolved again: %v", changed)
 			}
 		})
@@ -73,7 +73,7 @@ func TestServiceDeletedAfterAStart(t *testing.T) {
 		if err != nil || cfg.OVNRemote != want {
 			t.Errorf("got %q, %v; want %q", cfg.OVNRemote, err, want)
 		}
-		if got := len(l.changed) == 1; got != again {
+		if got := len(l.reload) == 1; got != again {
 			t.Errorf("the settings are resolved again: %v", got)
 		}
 	}

@@ -86,7 +86,7 @@ func (p *Process) add(reader config.Reader, r role) {
 }
 
 func (p *Process) runtime() settings.Runtime {
-	return settings.Runtime{Flags: p.Flags, Resolve: p.locator.resolve, Changed: p.locator.changed, Log: p.Log, Status: p.Status}
+	return settings.Runtime{Flags: p.Flags, Resolve: p.locator.resolve, Reload: p.locator.reload, Log: p.Log, Status: p.Status}
 }
 
 // Commands are the commands of all roles: see daemon.Join.

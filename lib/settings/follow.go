@@ -56,8 +56,8 @@ type Follower struct {
 	// Load returns the present settings, or an error if the roles cannot serve with them.
 	Load  func(context.Context) (config.Config, error)
 	Roles []Role
-	// Changed has a value when Load may have another result, beside changes of external_ids and files; nil: never.
-	Changed <-chan struct{}
+	// Reload has a value when Load may have another result, beside changes of external_ids and files; nil: never.
+	Reload <-chan struct{}
 	// Status gets one line about the state of a role or its reason for waiting; nil: not used.
 	Status func(text string)
 }
@@ -87,10 +87,10 @@ const (
 // A process is a Follower that runs.
 type process struct {
 	Follower
-	log     *logrus.Entry
-	changed chan struct{} // external_ids
-	renewed chan struct{} // the token
-	token   atomic.Value  // the present one
+	log        *logrus.Entry
+	idsChanged chan struct{} // external_ids
+	renewed    chan struct{} // the token
+	token      atomic.Value  // the present one
 
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
@@ -105,18 +105,18 @@ type process struct {
 // A running is a role of a process.
 type running struct {
 	Role
-	changed chan struct{}           // its settings
-	restart context.CancelCauseFunc // ends the call of Serve
-	ca      string                  // authorities for that call
+	reconfigured chan struct{}           // its settings have changed
+	restart      context.CancelCauseFunc // ends the call of Serve
+	ca           string                  // authorities for that call
 }
 
 // Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of
 // a role Run reports the reason once and tries again. It calls ready when each role serves or has a reported reason for
 // waiting. Once loaded, it keeps the former settings while new ones are invalid.
 func (f Follower) Run(ctx context.Context, ready func()) error {
-	p := &process{Follower: f, log: f.Roles[0].Log, changed: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
+	p := &process{Follower: f, log: f.Roles[0].Log, idsChanged: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
 	if f.Switch != nil {
-		f.Switch.OnExternalIDs(func(map[string]string) { poke(p.changed) })
+		f.Switch.OnExternalIDs(func(map[string]string) { poke(p.idsChanged) })
 	}
 	p.file = read(f.File)
 	p.seen = p.file
@@ -132,7 +132,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	waiting.Store(int32(len(f.Roles)))
 	var wg sync.WaitGroup
 	for _, role := range f.Roles {
-		p.running = append(p.running, &running{Role: role, changed: make(chan struct{}, 1), restart: func(error) {}})
+		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}})
 	}
 	for _, r := range p.running {
 		began := sync.OnceFunc(func() {
@@ -197,7 +197,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 		}
 		ready() // it has started, and reports the reason for waiting
 		select {
-		case <-r.changed:
+		case <-r.reconfigured:
 		case <-time.After(retryInterval):
 			p.reload(ctx) // files that settings name may have appeared
 		case <-ctx.Done():
@@ -261,9 +261,9 @@ func (p *process) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.changed:
+		case <-p.idsChanged:
 			p.reload(ctx)
-		case <-p.Changed:
+		case <-p.Reload:
 			p.reload(ctx)
 		case <-tick.C:
 			p.checkFiles(ctx)
@@ -316,7 +316,7 @@ func (p *process) load(ctx context.Context) {
 	for _, r := range p.running {
 		if slices.ContainsFunc(changes, func(c config.Change) bool { return slices.Contains(c.Readers, r.Reader) }) {
 			r.restart(ErrChanged)
-			poke(r.changed)
+			poke(r.reconfigured)
 		}
 	}
 }

@@ -20,8 +20,8 @@ type Runtime struct {
 	Flags map[string]string
 	// Resolve computes the configuration for a program with settings of its own. nil: config.Resolve.
 	Resolve func(config.Sources) (config.Config, error)
-	// Changed has a value when Resolve may have another result for the same sources; nil: never.
-	Changed <-chan struct{}
+	// Reload has a value when Resolve may have another result for the same sources; nil: never.
+	Reload <-chan struct{}
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
 	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
@@ -47,7 +47,7 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 		}
 		return cfg, err
 	}
-	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Changed: r.Changed, Status: r.Status}.Run(ctx, ready)
+	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Reload: r.Reload, Status: r.Status}.Run(ctx, ready)
 }
 
 // RunDir is the function RunDir.
