@@ -149,7 +149,7 @@ func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) 
 	a.Result, err = run(n, ctx, r.Args, conf)
 	for r.Command == "STATUS" && mayPass(ctx, err, began) {
 		closeNode()
-		n, closeNode = h.open(ctx, r, began) // ovsdb-server may have been restarted, too
+		n, closeNode = h.open(ctx, r, began)
 		a.Result, err = run(n, ctx, r.Args, conf)
 	}
 	if err == nil && a.Result != nil {
