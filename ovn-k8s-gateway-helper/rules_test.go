@@ -219,6 +219,37 @@ func TestUDPFollowsItsEndpoint(t *testing.T) {
 	t.Logf("the socket has the new endpoint after %v", took.Round(time.Millisecond))
 }
 
+// /healthz and /livez answer as kube-proxy's do, also at IPv6. A Node that is about to be deleted gets no new connections.
+func TestHealthz(t *testing.T) {
+	w := newWorld(t)
+	nodes := cluster.Client().CoreV1().Nodes()
+	node, err := nodes.Create(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nodes.Delete(context.Background(), "node1", metav1.DeleteOptions{}) })
+	w.start()
+	status := func(url string) string {
+		return w.script("curl -sg -o /dev/null -w '%{http_code}' " + url + " || true")
+	}
+	for _, url := range []string{fmt.Sprintf("http://%v:10256/healthz", w.IPv4()), "http://[::1]:10256/healthz", "http://127.0.0.1:10256/livez"} {
+		w.eventually(url, func() bool { return status(url) == "200" })
+	}
+	if body := w.script("curl -s http://127.0.0.1:10256/healthz"); !strings.HasPrefix(body, `{"lastUpdated": "`) || !strings.HasSuffix(body, `, "nodeEligible": true}`) {
+		t.Errorf("the answer: %s", body)
+	}
+	node.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
+	if _, err := nodes.Update(w.ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the taint", func() bool { return status("http://127.0.0.1:10256/healthz") == "503" })
+	if got := status("http://127.0.0.1:10256/livez"); got != "200" {
+		t.Errorf("/livez with the taint: %s", got)
+	}
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-healthz-bind-address=off")
+	w.eventually("off", func() bool { return status("http://127.0.0.1:10256/livez") == "000" })
+}
+
 func TestHealthCheckNodePort(t *testing.T) {
 	w := newWorld(t)
 	s := w.service("lb", func(s *corev1.Service) {

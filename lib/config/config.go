@@ -87,6 +87,7 @@ type Config struct {
 	LocalSubnets   []netip.Prefix // between a local gateway and its host, one per family
 	GatewayPorts   string         // "LOW-HIGH"
 	Firewall       string         // AnyFirewall, NFTables or IPTables
+	Healthz        string         // address of /healthz and /livez; "": none
 
 	// OVNRemote, EncapIP, EncapType and SystemID are ovn-controller's settings, as in the database.
 	OVNRemote, EncapIP, EncapType, SystemID string
@@ -384,6 +385,7 @@ func (r *Resolver) subnets(c *Config) {
 	c.LocalSubnets = r.prefixes(localGateway)
 	c.ExternalIPs = r.boolean(externalIPs)
 	c.GatewayPorts = r.portRange(gatewayPorts)
+	c.Healthz = r.listenAddress(healthz)
 	r.onePerFamily(joinSubnet, c.JoinSubnets)
 	r.onePerFamily(localGateway, c.LocalSubnets)
 }
@@ -397,6 +399,20 @@ func (r *Resolver) portRange(name string) string {
 		r.Fail(name, "want two ports with a hyphen, the lower first, as in 10000-29999")
 	}
 	return r.Value(name)
+}
+
+// listenAddress parses an address to listen at, or "off".
+func (r *Resolver) listenAddress(name string) string {
+	v := r.Value(name)
+	if v == "off" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(v)
+	_, err2 := netip.ParseAddr(host)
+	if n, err3 := strconv.ParseUint(port, 10, 16); err != nil || err2 != nil && host != "" || err3 != nil || n == 0 {
+		r.Fail(name, "want IP:PORT, :PORT or off, as in :10256")
+	}
+	return v
 }
 
 // prefixes parses comma-separated subnets. Host bits must be zero, since a subnet such as 10.0.0.1/8 is more often an

@@ -48,6 +48,7 @@ func TestDefaults(t *testing.T) {
 		LocalSubnets: []netip.Prefix{netip.MustParsePrefix("169.254.33.0/24"), netip.MustParsePrefix("fd69:254:33::/64")},
 		GatewayPorts: "10000-29999",
 		Firewall:     config.AnyFirewall,
+		Healthz:      ":10256",
 		CNIConfDir:   "/etc/cni/net.d", CNIBinDir: "/opt/cni/bin", CNIPlugin: "ovn-k8s-cni-overlay",
 		CNILogFile: "/var/log/openvswitch/ovn-k8s-cni-overlay.log", CNITimeout: time.Minute,
 		RunDir: "/var/run/openvswitch", LogDir: "/var/log/openvswitch",
@@ -297,7 +298,7 @@ func FuzzResolve(f *testing.F) {
 var samples = map[string]string{
 	"ovn-nb": "tcp:10.0.0.1:6641", "nb-privkey": "/key", "nb-cert": "/cert", "nb-cacert": "/ca", "k8s-api-server": "https://10.0.0.1",
 	"k8s-api-token": "token", "k8s-api-token-file": "/token", "k8s-ca-certificate": "/ca", "ovn-config-namespace": "ovn-kubernetes", "mtu": "1300", "conntrack-zone": "1",
-	"cluster-cidr": "10.0.0.0/8", "join-subnet": "10.0.0.0/8", "service-cidr": "10.0.0.0/8", "external-ips": "false", "gateway-port-range": "1-2", "firewall": "nftables",
+	"cluster-cidr": "10.0.0.0/8", "join-subnet": "10.0.0.0/8", "service-cidr": "10.0.0.0/8", "external-ips": "false", "gateway-port-range": "1-2", "firewall": "nftables", "healthz-bind-address": "off",
 	"local-gateway-subnet": "10.0.0.0/8", "ovn-remote": "tcp:10.0.0.1:6642", "ovn-encap-ip": "10.0.0.1", "ovn-encap-type": "stt",
 	"system-id": "x", "cni-conf-path": "/conf", "cni-link-path": "/bin", "cni-plugin": "/plugin", "log-path": "/log", "cni-timeout": "2m",
 	"unix-socket": "/socket", "rundir": "/run", "logdir": "/log", "ovn-mode": "",

@@ -104,6 +104,7 @@ const (
 	gatewayPorts   = "gateway-port-range"
 	localGateway   = "local-gateway-subnet"
 	firewall       = "firewall"
+	healthz        = "healthz-bind-address"
 	ovnRemote      = "ovn-remote"
 	encapIP        = "ovn-encap-ip"
 	encapType      = "ovn-encap-type"
@@ -188,6 +189,9 @@ func Settings() []Setting {
 		{Name: firewall, Flags: Named("firewall"), ExternalID: "ovn-k8s-firewall", Keys: Named("firewall"), Default: AnyFirewall,
 			Readers: []Reader{Helper, minion, gateway},
 			Text:    "program of this host's rules: nftables, iptables, or auto for nftables where it works, else iptables"},
+		{Name: healthz, Flags: Named("healthz-bind-address"), ExternalID: "ovn-k8s-healthz-bind-address", Keys: Named("healthz_bind_address"), Default: ":10256",
+			Readers: []Reader{Helper},
+			Text:    "address of /healthz and /livez of this host, as of kube-proxy: IP:PORT, :PORT for all addresses, or off"},
 		{Name: ovnRemote, ExternalID: "ovn-remote",
 			Readers: []Reader{Watcher, Helper, Plugin},
 			Text:    "Southbound database; ovn-controller's"},

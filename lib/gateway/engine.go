@@ -80,6 +80,7 @@ type engine struct {
 	firewall  map[string]*firewall.Firewall   // by part
 	tables    map[netip.Addr]*nodeport.Tables // by family; belongs to sync's work
 	health    *healthcheck.Servers
+	proxy     *healthcheck.Proxy
 	monitor   *declare.Monitor
 	announce  *announce.Announcer
 	foreign   *checks.Firewall  // of other programs
@@ -124,11 +125,11 @@ func newFirewalls(setting string) map[string]*firewall.Firewall {
 }
 
 func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
-	firewalls := newFirewalls(cfg.Firewall)
+	firewalls, proxy := newFirewalls(cfg.Firewall), &healthcheck.Proxy{}
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		firewall: firewalls, tables: map[netip.Addr]*nodeport.Tables{nodeport.IPv4: {}, nodeport.IPv6: {}}, health: healthcheck.New(h.log("health")), lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
+		firewall: firewalls, tables: map[netip.Addr]*nodeport.Tables{nodeport.IPv4: {}, nodeport.IPv6: {}}, health: healthcheck.New(h.log("health")), proxy: proxy, lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
 		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
 	e.monitor = declare.New(sw, e.log, e.gateways, func(f func()) {
@@ -186,6 +187,15 @@ func partsOfServices(bridge string, firewalls map[string]*firewall.Firewall) []s
 	return parts
 }
 
+// proxyParts lists the parts without which this host does not serve Services.
+func proxyParts(bridge string, firewalls map[string]*firewall.Firewall) []string {
+	parts := slices.Collect(maps.Keys(firewalls))
+	if bridge != "" {
+		parts = append(parts, partFlows)
+	}
+	return parts
+}
+
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
 	e.ready = sync.OnceFunc(ready)
@@ -214,6 +224,7 @@ func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) e
 		})
 	}
 	wg.Go(func() { e.monitor.Run(ctx) })
+	wg.Go(func() { e.proxy.Run(ctx, e.config.Healthz, e.log) })
 	wg.Go(func() { e.followAddresses(ctx) })
 	wg.Go(func() { e.followLinks(ctx) })
 	wg.Go(func() { ovnwait.New(e.sw, e.config.RunDir, e.log).Run(ctx) })
@@ -248,6 +259,7 @@ func (e *engine) look(ctx context.Context) ([]vswitch.Interface, error) {
 // the loop.
 func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 	v := e.wanted()
+	e.proxy.Need(proxyParts(e.helper.Bridge, e.firewall), e.objects.Leaving)
 	var work []func(context.Context) error
 	for _, part := range dirty {
 		work = append(work, e.work(part, v))
@@ -260,6 +272,9 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 			err := do(ctx)
 			if err != nil {
 				failed[dirty[i]] = err
+			}
+			if v.synced && !errors.Is(err, context.Canceled) {
+				e.proxy.Tried(dirty[i], err)
 			}
 			e.send(func() []string {
 				e.monitor.Tried(dirty[i], tryBegan, err)

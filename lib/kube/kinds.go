@@ -135,11 +135,16 @@ func (k Kind) Version() (schema.GroupVersionKind, error) {
 }
 
 func keepNode(o *corev1.Node) corev1.Node {
-	return corev1.Node{
+	out := corev1.Node{
 		ObjectMeta: KeepMeta(o.ObjectMeta, corev1.LabelTopologyZone, names.LabelControlPlane,
 			names.HostSubnetAnnotation, names.SubnetsAnnotation, names.ChassisAnnotation, names.GatewayAnnotation),
 		Status: corev1.NodeStatus{Addresses: o.Status.Addresses},
 	}
+	out.DeletionTimestamp = o.DeletionTimestamp
+	if slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool { return t.Key == names.TaintToBeDeleted }) {
+		out.Spec.Taints = []corev1.Taint{{Key: names.TaintToBeDeleted}}
+	}
+	return out
 }
 
 func keepNamespace(o *corev1.Namespace) corev1.Namespace {

@@ -24,8 +24,12 @@ func podFields() fields {
 	return fields{1: metaFields(), 2: {2: containers, 10: nil, 11: nil, 20: containers}, 3: {1: nil, 12: nil}}
 }
 
-// nodeFields are those for keepNode: of the status the addresses.
-func nodeFields() fields { return fields{1: metaFields(), 3: {5: nil}} }
+// nodeFields are those for keepNode: deletionTimestamp, of taints the key, of the status the addresses.
+func nodeFields() fields {
+	meta := metaFields()
+	meta[9] = nil
+	return fields{1: meta, 2: {5: {1: nil}}, 3: {5: nil}}
+}
 
 // otherFields are all fields of other kinds, but for the metadata: managedFields may be most of an object.
 func otherFields() fields { return fields{1: metaFields(), 2: nil, 3: nil, 4: nil} }

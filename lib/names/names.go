@@ -191,6 +191,8 @@ const (
 	ACLLogging = "k8s.ovn.org/acl-logging"
 	// LabelControlPlane on a Node marks a control plane host. Kubelets may not set it.
 	LabelControlPlane = "node-role.kubernetes.io/control-plane"
+	// TaintToBeDeleted on a Node announces that the cluster autoscaler is about to delete it.
+	TaintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 	// LabelServiceProxy on a Service names another proxy, responsible for it instead of this one. LabelHeadless
 	// exempts a Service from all proxies.
 	LabelServiceProxy = "service.kubernetes.io/service-proxy-name"

@@ -32,6 +32,7 @@ type Flags struct {
 	JoinSubnet   string `long:"join-subnet" value-name:"CIDR,CIDR" description:"subnets between the cluster router and gateways"`
 	ServiceCIDR  string `long:"service-cidr" value-name:"CIDR,CIDR" description:"subnets of services"`
 	Firewall     string `long:"firewall" value-name:"NAME" description:"how a host's rules are written: auto, nftables or iptables"`
+	Healthz      string `long:"healthz-bind-address" value-name:"IP:PORT" description:"address of a host's /healthz and /livez, or off"`
 	ConfigFile   string `long:"config-file" value-name:"FILE" description:"read this instead of /etc/openvswitch/ovn_k8s.conf"`
 	ShowConfig   bool   `long:"show-config" description:"print every setting and where it comes from, and exit"`
 }
@@ -41,7 +42,7 @@ func (f Flags) Map() map[string]string {
 	m := map[string]string{
 		"ovn-nb": f.NB, "nb-privkey": f.NBPrivateKey, "nb-cert": f.NBCert, "nb-cacert": f.NBCACert,
 		"k8s-api-server": f.APIServer, "k8s-api-token-file": f.APITokenFile, "k8s-ca-certificate": f.APICA,
-		"mtu": f.MTU, "join-subnet": f.JoinSubnet, "service-cidr": f.ServiceCIDR, "firewall": f.Firewall,
+		"mtu": f.MTU, "join-subnet": f.JoinSubnet, "service-cidr": f.ServiceCIDR, "firewall": f.Firewall, "healthz-bind-address": f.Healthz,
 		configFile: f.ConfigFile,
 	}
 	for k, v := range m {

@@ -1,4 +1,4 @@
-// Package healthcheck tells load balancers whether this node has endpoints of a Service.
+// Package healthcheck tells load balancers whether this node serves Services, and has endpoints of one.
 package healthcheck
 
 import (

@@ -23,6 +23,7 @@ import (
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -43,6 +44,8 @@ type Objects struct {
 	// Nodes are the addresses of nodes, and Zone the zone of Node: "" if there is none.
 	Nodes nodeport.Nodes
 	Zone  string
+	// Leaving: the node is about to be deleted or gone, and shall get no new connections of load balancers.
+	Leaving bool
 
 	world    *desired.World
 	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
@@ -247,12 +250,12 @@ func (o *Objects) HostPods() []hostport.Pod {
 	return out
 }
 
-// takeNodes records the addresses of nodes, and the zone of this one. Nothing waits for them: until they are known,
+// takeNodes records the addresses of nodes, and the zone of this one and whether it leaves. Nothing waits for them: until they are known,
 // the host's own connections to NodePorts of policy Local lose their source address,
 // those to its own endpoints follow no hints for its zone, and
 // Services may have frontends at ports reserved on other nodes' addresses.
 func (o *Objects) takeNodes(ev kube.Event) []string {
-	now, zone := maps.Clone(o.Nodes), o.Zone
+	now, zone, leaving := maps.Clone(o.Nodes), o.Zone, o.Leaving
 	put := func(object any, gone bool) {
 		n := object.(*corev1.Node)
 		if gone {
@@ -261,22 +264,28 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 			now.Put(n)
 		}
 		if strings.EqualFold(n.Name, o.Node) {
-			zone = n.Labels[corev1.LabelTopologyZone]
+			zone, leaving = n.Labels[corev1.LabelTopologyZone], gone || isLeaving(n)
 		}
 	}
 	if ev.Replace {
 		clear(now)
+		zone, leaving = "", o.Node != ""
 		for n := range ev.Objects {
 			put(n, false)
 		}
 	} else {
 		put(ev.Object, ev.Gone)
 	}
-	if zone == o.Zone && maps.EqualFunc(o.Nodes, now, slices.Equal) {
+	if zone == o.Zone && leaving == o.Leaving && maps.EqualFunc(o.Nodes, now, slices.Equal) {
 		return nil
 	}
-	o.Nodes, o.Zone = now, zone
+	o.Nodes, o.Zone, o.Leaving = now, zone, leaving
 	return o.parts.Services
+}
+
+// isLeaving reports whether a Node is being deleted, or the cluster autoscaler is about to do so (KEP-3836).
+func isLeaving(n *corev1.Node) bool {
+	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == names.TaintToBeDeleted })
 }
 
 // takeCIDRs records the subnets of ServiceCIDRs. Only routes wait until they are known.

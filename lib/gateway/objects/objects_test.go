@@ -137,3 +137,41 @@ func TestTheZoneOfThisNode(t *testing.T) {
 		t.Errorf("another node's: zone %q, touched %v", o.Zone, touched)
 	}
 }
+
+// A node is about to leave while its Node is being deleted, has the taint of the cluster autoscaler, or is gone. Other Nodes
+// do not matter.
+func TestANodeThatLeaves(t *testing.T) {
+	o := New(Parts{}, true)
+	o.Node = "n1"
+	node := func(name string, change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		change(n)
+		if err := kube.KindOf(n).Trim(n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	stays := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unschedulable"}} }
+	tainted := func(n *corev1.Node) {
+		stays(n)
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule})
+	}
+	deleted := func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }
+	for _, step := range []struct {
+		event kube.Event
+		want  bool
+	}{
+		{kube.Event{Object: node("n1", stays)}, false},
+		{kube.Event{Object: node("n2", tainted)}, false},
+		{kube.Event{Object: node("n1", tainted)}, true},
+		{kube.Event{Object: node("n1", stays)}, false},
+		{kube.Event{Object: node("n1", deleted)}, true},
+		{kube.Event{Object: node("n1", stays)}, false},
+		{kube.Event{Object: node("n2", stays), Gone: true}, false},
+		{kube.Event{Object: node("n1", stays), Gone: true}, true},
+	} {
+		if o.takeNodes(step.event); o.Leaving != step.want {
+			t.Errorf("%+v: leaving %v", step.event, o.Leaving)
+		}
+	}
+}

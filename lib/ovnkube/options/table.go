@@ -98,6 +98,7 @@ var changes = map[string]change{
 	"mtu":                  {common, "BYTES", nil, nil, nil, ""},
 	"join-subnet":          {common, "CIDR,CIDR", nil, nil, nil, ""},
 	"firewall":             {common, "NAME", nil, nil, nil, ""},
+	"healthz-bind-address": {kubernetes, "IP:PORT", nil, []string{"kubernetes.healthz-bind-address"}, nil, ""},
 	"external-ips":         {kubernetes, "BOOL", named("external-ips"), nil, nil, ""},
 	"conntrack-zone":       {common, "ZONE", named("conntrack-zone"), nil, nil, ""},
 	encapIP:                {common, "IP", named("encap-ip"), []string{"encap-ip"}, nil, ""},
