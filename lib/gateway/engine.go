@@ -129,7 +129,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e := &engine{
 		helper: h, log: h.log("gateway"), config: cfg, sw: sw,
 		bridge:   ofctl.Bridge{RunDir: cfg.RunDir, Name: h.Bridge},
-		firewall: firewalls, tables: map[netip.Addr]*nodeport.Tables{nodeport.IPv4: {}, nodeport.IPv6: {}}, health: healthcheck.New(h.log("health")), proxy: proxy, lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
+		firewall: firewalls, tables: map[netip.Addr]*nodeport.Tables{nodeport.IPv4: {}, nodeport.IPv6: {}}, health: healthcheck.New(h.log("health"), proxy), proxy: proxy, lastErr: map[string]string{}, routers: map[string]string{}, chosen: map[string]bool{},
 		conflicts: conflicts.New(h.log("gateway")), warnNode: func(string, string) {},
 	}
 	e.monitor = declare.New(sw, e.log, e.gateways, func(f func()) {

@@ -21,6 +21,7 @@ import (
 // kube-proxy's format.
 type Servers struct {
 	log     *logrus.Entry
+	proxy   *Proxy
 	servers map[uint16]*http.Server
 	wg      sync.WaitGroup
 
@@ -28,9 +29,9 @@ type Servers struct {
 	answers map[uint16]nodeport.Health
 }
 
-// New returns Servers without ports.
-func New(log *logrus.Entry) *Servers {
-	return &Servers{log: log, servers: map[uint16]*http.Server{}}
+// New returns Servers without ports, on a node with this proxy.
+func New(log *logrus.Entry, proxy *Proxy) *Servers {
+	return &Servers{log: log, proxy: proxy, servers: map[uint16]*http.Server{}}
 }
 
 // Serve answers at exactly the given ports from now on. It returns the errors by
@@ -88,14 +89,15 @@ func (h *Servers) handler(port uint16) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(a.Local))
-		if a.Local == 0 {
+		healthy := h.proxy.Healthy()
+		if a.Local == 0 || !healthy {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_ = json.NewEncoder(w).Encode(struct { // the client may be gone
 			Service service `json:"service"`
 			Local   int     `json:"localEndpoints"`
 			Healthy bool    `json:"serviceProxyHealthy"`
-		}{service{a.Service.Namespace, a.Service.Name}, a.Local, true})
+		}{service{a.Service.Namespace, a.Service.Name}, a.Local, healthy})
 	})
 }
 

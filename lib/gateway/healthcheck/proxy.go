@@ -52,7 +52,13 @@ func (p *Proxy) Tried(part string, err error) {
 	}
 }
 
-// healthy reports whether all parts have been updated, and none has failed for FailingFor.
+// Healthy reports whether all parts have been updated, and none has failed for FailingFor.
+func (p *Proxy) Healthy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.healthy()
+}
+
 func (p *Proxy) healthy() bool {
 	for _, part := range p.needed {
 		since, worked := p.failing[part]

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/service"
 )
 
 func status(h http.Handler, path string) int {
@@ -53,6 +56,21 @@ func TestHealthOfTheProxy(t *testing.T) {
 			t.Errorf("another path: %d", got)
 		}
 	})
+}
+
+// healthCheckNodePorts are unhealthy with the proxy, even with endpoints here.
+func TestHealthChecksOfAnUnhealthyProxy(t *testing.T) {
+	p := &Proxy{}
+	s := New(logrus.NewEntry(logrus.New()), p)
+	s.answers = map[uint16]nodeport.Health{30000: {Service: service.Key{Namespace: "default", Name: "lb"}, Local: 1}}
+	if got := status(s.handler(30000), "/"); got != 503 {
+		t.Errorf("before the rules are there: %d", got)
+	}
+	p.Need([]string{"rules4"}, false)
+	p.Tried("rules4", nil)
+	if got := status(s.handler(30000), "/"); got != 200 {
+		t.Errorf("with rules: %d", got)
+	}
 }
 
 // A busy address is one line of the log, and is taken once it is free.
