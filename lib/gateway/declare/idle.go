@@ -3,6 +3,7 @@ package declare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,14 +14,21 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
+	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/settings"
 )
 
-// idleTimeout bounds the time for which Failed waits for ovs-vswitchd.
-const idleTimeout = 10 * time.Second
+const (
+	// readTimeout bounds the time for which Failed waits for the database, and idleTimeout for ovs-vswitchd.
+	readTimeout = time.Second
+	idleTimeout = 10 * time.Second
+)
 
 // An Idle is the time since when a helper cannot start, and there is no Monitor. Zero: it can.
-type Idle struct{ since time.Time }
+type Idle struct {
+	since  time.Time
+	logged string // reason of the last error of Failed
+}
 
 // Failed declares the gateway of a shared bridge down if the helper could not start for DownAfter, or ends because its
 // configuration is wrong, and the bridge cannot forward packets.
@@ -31,15 +39,33 @@ func (i *Idle) Failed(ctx context.Context, sw *vswitch.Switch, rundir string, lo
 	if ctx.Err() != nil || !settings.IsWrong(why) && time.Since(i.since) < DownAfter {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
-	defer cancel()
-	all, err := sw.Interfaces(ctx)
-	if err == nil && !forwards(ctx, rundir, all) {
-		err = declareDown(ctx, sw, log, names.BridgeMode, why)
-	}
-	if err != nil {
+	i.report(log, declareIdle(ctx, sw, rundir, log, why))
+}
+
+// report logs each reason once, as long as it does not change.
+func (i *Idle) report(log *logrus.Entry, err error) {
+	switch {
+	case err == nil:
+		i.logged = ""
+	case i.logged != reconcile.Reason(err):
+		i.logged = reconcile.Reason(err)
 		log.Warnf("declaring the gateway of this host down: %v", err)
 	}
+}
+
+func declareIdle(ctx context.Context, sw *vswitch.Switch, rundir string, log *logrus.Entry, why error) error {
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	all, err := sw.Interfaces(reading)
+	if err != nil {
+		return fmt.Errorf("reading Open vSwitch's database: %w", err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	if forwards(ctx, rundir, all) {
+		return nil
+	}
+	return declareDown(ctx, sw, log, names.BridgeMode, why)
 }
 
 // forwards reports whether the bridge shared with a gateway, if there is one, forwards packets without a helper: it has a NIC
