@@ -114,6 +114,13 @@ func TestABridgeWithoutAHelperIsDeclaredDown(t *testing.T) {
 	w.awaitDown("the NIC is there", "")
 	w.eventually("flows", w.right)
 	p.Stop()
+	w.script("ip link add tap type veth peer name pat; ovs-vsctl --timeout=60 del-port breth0 eth0 -- add-port breth0 tap")
+	p = w.launch(shared...)
+	w.awaitDown("a NIC that is missing, and a port of a VM", "bridge")
+	w.script("ovs-vsctl --timeout=60 del-port breth0 tap -- add-port breth0 eth0")
+	w.awaitDown("the NIC is there again", "")
+	w.eventually("flows again", w.right)
+	p.Stop()
 	w.write("/etc/damaged.crt", "")
 	w.script("ovs-vsctl set Open_vSwitch . external_ids:k8s-ca-certificate=/etc/damaged.crt")
 	if status, stderr := w.once(w.args(shared...)...); status == 0 || w.down() != "" {
@@ -125,6 +132,31 @@ func TestABridgeWithoutAHelperIsDeclaredDown(t *testing.T) {
 	}
 	w.script("ovs-vsctl remove Open_vSwitch . external_ids k8s-ca-certificate")
 	w.launch(shared...)
+	w.awaitDown("a helper that starts", "")
+}
+
+// A local gateway is declared down, too, if the helper cannot start after a boot. While the addresses and rules of a helper
+// before are there, it is not.
+func TestALocalGatewayWithoutAHelperIsDeclaredDown(t *testing.T) {
+	w := newWorld(t)
+	w.script(localGateway)
+	p := w.start()
+	w.eventually("the host's end", func() bool {
+		return strings.Contains(w.script("ip -br address show br-nexthop; ip -6 route show table 1646"), "169.254.33.1/24") &&
+			strings.Contains(w.script("ip -6 rule"), "1646")
+	})
+	p.Stop()
+	w.write("/etc/damaged.crt", "")
+	w.script("ovs-vsctl set Open_vSwitch . external_ids:k8s-ca-certificate=/etc/damaged.crt")
+	if status, stderr := w.once(w.args()...); status == 0 || w.down() != "" {
+		t.Errorf("after a helper before: status %d, %q, down %q", status, stderr, w.down())
+	}
+	w.script("ip address flush dev br-nexthop scope global; ip rule del pref 1646; ip -6 rule del pref 1646")
+	if status, stderr := w.once(w.args()...); status == 0 || w.down() != "local" {
+		t.Errorf("after a boot: status %d, %q, down %q", status, stderr, w.down())
+	}
+	w.script("ovs-vsctl remove Open_vSwitch . external_ids k8s-ca-certificate")
+	w.launchBare(w.args("--pidfile")...)
 	w.awaitDown("a helper that starts", "")
 }
 

@@ -10,6 +10,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -130,9 +131,11 @@ func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
 func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) error {
 	cfg, sw, commands, idle := s.Config, s.Switch, &h.engine, &h.idle
 	h = &Helper{Options: h.Options, adopts: h.Bridge == ""}
+	nic := h.Interface // begin replaces it by the kernel's name
 	cluster, err := h.begin(ctx, s)
 	if err != nil {
-		idle.Failed(ctx, sw, cfg.RunDir, h.log("gateway"), err)
+		idle.Log = h.log("gateway")
+		idle.Failed(ctx, sw, cfg.RunDir, cmp.Or(h.Interface, nic), err)
 		return err
 	}
 	defer cluster.Close()
@@ -258,6 +261,7 @@ type ports struct {
 func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 	var p ports
 	p.shared, _ = declare.SharedBridge(all)
+	p.local, _ = declare.LocalPort(all)
 	for _, i := range all {
 		switch {
 		case i.Name == bridge && i.Bridge == bridge && bridge != "":
@@ -268,9 +272,6 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 			p.outside = i
 		case i.Name == names.PatchFromIntegration(bridge) && i.Bridge == names.IntegrationBridge:
 			p.inside = i
-		}
-		if i.Name == names.PatchFromIntegration(names.LocalBridge) && i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" {
-			p.local = i
 		}
 		if i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.GatewayTag] != "" && i.Name != names.PatchFromIntegration(names.LocalBridge) {
 			p.gateway = true

@@ -13,7 +13,7 @@ func TestEachReasonIsLoggedOnce(t *testing.T) {
 	var text strings.Builder
 	log := logrus.New()
 	log.SetOutput(&text)
-	var i Idle
+	i := Idle{Log: logrus.NewEntry(log)}
 	for _, step := range []struct {
 		err   error
 		lines int
@@ -24,7 +24,7 @@ func TestEachReasonIsLoggedOnce(t *testing.T) {
 		{nil, 2},
 		{errors.New("no answer"), 3},
 	} {
-		i.report(logrus.NewEntry(log), step.err)
+		i.report(step.err)
 		if got := strings.Count(text.String(), "level=warning"); got != step.lines {
 			t.Errorf("after %v: %d lines, want %d", step.err, got, step.lines)
 		}
