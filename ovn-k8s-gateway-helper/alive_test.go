@@ -135,6 +135,25 @@ func TestABridgeWithoutAHelperIsDeclaredDown(t *testing.T) {
 	w.awaitDown("a helper that starts", "")
 }
 
+// --remove leaves a shared bridge without flows: its gateway is declared down until it is disconnected.
+func TestARemovedHelperDeclaresItsBridgeDown(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.script(localGateway)
+	w.script(`ovs-vsctl --timeout=60 add-port breth0 k8s-patch-breth0-br-int -- set Interface k8s-patch-breth0-br-int type=patch options:peer=k8s-patch-br-int-breth0 external_ids:ovn-k8s-gateway=node1 \
+		-- add-port br-int k8s-patch-br-int-breth0 -- set Interface k8s-patch-br-int-breth0 type=patch options:peer=k8s-patch-breth0-br-int external_ids:ovn-k8s-gateway=node1`)
+	p := w.start(shared...)
+	w.eventually("flows", w.right)
+	p.Stop()
+	if status, stderr := w.once(append(shared, "--remove")...); status != 0 || w.down() != "bridge" {
+		t.Errorf("with a gateway: status %d, %q, down %q", status, stderr, w.down())
+	}
+	w.script("ovs-vsctl --timeout=60 del-port breth0 k8s-patch-breth0-br-int -- del-port br-int k8s-patch-br-int-breth0")
+	if status, stderr := w.once(append(shared, "--remove")...); status != 0 || w.down() != "" {
+		t.Errorf("without a gateway: status %d, %q, down %q", status, stderr, w.down())
+	}
+}
+
 // A local gateway is declared down, too, if the helper cannot start after a boot. While the addresses and rules of a helper
 // before are there, it is not.
 func TestALocalGatewayWithoutAHelperIsDeclaredDown(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
+	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
@@ -259,7 +260,7 @@ func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter st
 			return node, filter, err
 		}
 	}
-	if err := forgetReports(ctx, sw); err != nil {
+	if err := forgetReports(ctx, sw, h.Bridge); err != nil {
 		return node, filter, err
 	}
 	all, err := sw.Interfaces(ctx)
@@ -276,12 +277,13 @@ func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter st
 	return node, filter, errors.Join(err, err2, allowLoopback(view{host: node}, false))
 }
 
-// forgetReports deletes the helper's reports in ovn-cms-options: a watcher would go on to warn of a host that has left.
-func forgetReports(ctx context.Context, sw *vswitch.Switch) error {
-	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.GatewayDownOption, names.FirewallOption} {
+// forgetReports deletes the helper's reports in ovn-cms-options: a watcher would go on to warn of a host that has left. A
+// gateway that stays connected to the bridge without its flows is declared down.
+func forgetReports(ctx context.Context, sw *vswitch.Switch, bridge string) error {
+	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.FirewallOption} {
 		if _, err := sw.Controller().SetCMSOption(ctx, option, ""); err != nil {
 			return err
 		}
 	}
-	return nil
+	return declare.Leave(ctx, sw, bridge)
 }

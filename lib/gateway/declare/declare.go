@@ -214,6 +214,28 @@ func declareDown(ctx context.Context, sw *vswitch.Switch, log *logrus.Entry, mod
 	return err
 }
 
+// Leave replaces the declaration of a helper that has removed its flows of a bridge, "" for none: a gateway that still shares it
+// is down, and others stay as declared. Without a gateway there is no declaration.
+func Leave(ctx context.Context, sw *vswitch.Switch, bridge string) error {
+	all, err := sw.Interfaces(ctx)
+	if err != nil {
+		return err
+	}
+	shared, _ := SharedBridge(all)
+	_, local := LocalPort(all)
+	_, err = sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
+		before, now := names.SplitModes(was), []string(nil)
+		if shared != "" && (shared == bridge || slices.Contains(before, names.BridgeMode)) {
+			now = append(now, names.BridgeMode)
+		}
+		if local && slices.Contains(before, names.LocalMode) {
+			now = append(now, names.LocalMode)
+		}
+		return names.JoinModes(now)
+	})
+	return err
+}
+
 func logDown(log *logrus.Entry, mode string, why error) {
 	log.Warnf("gateway of this host (%s): down, other gateways get the packets of pods: %v", mode, why)
 }
