@@ -17,6 +17,7 @@ import (
 	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/tracking"
 	"ovn-k8s/lib/names"
 )
 
@@ -181,7 +182,7 @@ func (n *End) syncLink(links []localgateway.Link) error {
 }
 
 // EnsureForwarding enables IP forwarding for the families of the subnets of pods on this host, and of links: NodePorts,
-// hostPorts and local gateways need it.
+// hostPorts and local gateways need it. It raises the limits of connection tracking.
 func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logrus.Entry) error {
 	for _, family := range families(pods, links) {
 		changes, err := link.EnsureForwarding(family)
@@ -191,6 +192,13 @@ func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logru
 		if err != nil {
 			return fmt.Errorf("NodePorts, hostPorts and local gateways need IP forwarding: %w", err)
 		}
+	}
+	raised, err := tracking.Raise(tracking.Dir)
+	for _, c := range raised {
+		log.Info(c)
+	}
+	if err != nil {
+		log.Debug(err) // packets are forwarded with less, too
 	}
 	return nil
 }
