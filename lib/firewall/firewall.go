@@ -124,10 +124,16 @@ func (f *Firewall) find() (programs, error) {
 	switch {
 	case f.setting == config.AnyFirewall && err2 == nil: // also later, such as once the kernel has loaded nf_tables
 		f.found.chosen, f.found.why = config.NFTables, "since nft works here"
+	case f.setting == config.AnyFirewall && errors.Is(err2, nftables.ErrSlow): // a loaded host, as after a boot: no other choice yet
+		if f.found.chosen == "" && f.found.table.There() {
+			f.found.chosen, f.found.why = config.NFTables, "since they are there"
+		}
 	case f.setting == config.AnyFirewall && err == nil: // also if nft is removed
 		f.found.chosen, f.found.why = config.IPTables, "since "+err2.Error()
 	}
 	switch {
+	case f.found.chosen == "" && err == nil:
+		return f.found, fmt.Errorf("%w: %w: trying again", ErrMissing, err2)
 	case f.found.chosen == "":
 		return f.found, fmt.Errorf("%w: %w; %w", ErrMissing, err2, err)
 	case f.found.nft() && err2 != nil:

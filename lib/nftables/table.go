@@ -26,6 +26,9 @@ var (
 	ErrUnwritable = errors.New("cannot write rules of nftables")
 )
 
+// ErrSlow means that nft did not answer in time: it may work later, on a host with less load.
+var ErrSlow = fmt.Errorf("killed, because it was not done within %v", trialTimeout)
+
 // A Table makes objects of our table of one family equal to wanted ones. It remembers what it wrote, and reads the
 // table again only if another program has changed something since. So a change costs what it changes: parts of the wanted
 // table that were written before are not compared again.
@@ -38,10 +41,11 @@ type Table struct {
 	kernel
 	generation func() (uint32, error)
 
-	finding sync.Mutex // guards nft, program and failed
+	finding sync.Mutex // guards nft, program, failed and slow
 	nft     knftables.Interface
 	program program // of nft, or of failed
 	failed  failure
+	slow    int // tries in a row with ErrSlow
 
 	mu    sync.Mutex
 	state *state // nil: unknown
@@ -63,6 +67,9 @@ type failure struct {
 
 // trialTimeout bounds the time to find out whether nft works.
 const trialTimeout = 10 * time.Second
+
+// maxSlow is the number of tries after which a slow nft counts as one that does not work: it hangs.
+const maxSlow = 6
 
 // syncTimeout bounds a call of Sync. nft takes seconds for the rules of 10 000 Services.
 const syncTimeout = time.Minute
@@ -99,9 +106,17 @@ func (t *Table) find() (knftables.Interface, error) {
 	case now == t.program && t.failed.err != nil && time.Since(t.failed.at) < retryInterval:
 		return nil, t.failed.err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), trialTimeout, fmt.Errorf("killed, because it was not done within %v", trialTimeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), trialTimeout, ErrSlow)
 	defer cancel()
 	nft, err := open(ctx, t.family)
+	switch {
+	case !errors.Is(err, ErrSlow):
+		t.slow = 0
+	case t.slow < maxSlow:
+		t.slow++
+	default:
+		err = errors.New(err.Error())
+	}
 	t.nft, t.program, t.failed = nft, now, failure{err, time.Now()}
 	return nft, err
 }
@@ -226,6 +241,14 @@ func (t *Table) Has(name string) bool {
 	_, set := t.state.sets[name]
 	_, isMap := t.state.maps[name]
 	return set || isMap
+}
+
+// There reports whether the table exists.
+func (t *Table) There() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, err := t.refresh()
+	return err == nil && t.state.there
 }
 
 // Reads is the number of times that the table was read: once, and again after each change of another program that was
