@@ -204,22 +204,34 @@ func (c *Cluster) ReadConfigMap(ctx context.Context, name types.NamespacedName) 
 	return cm.Data, nil
 }
 
-// WriteConfigMap sets the data of a ConfigMap, if it differs.
-func (c *Cluster) WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string) error {
-	api := c.clients.CoreV1().ConfigMaps(name.Namespace)
-	cm, err := api.Get(ctx, name.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Data: data}
-		_, err = api.Create(ctx, cm, metav1.CreateOptions{})
-	case err == nil && maps.Equal(cm.Data, data):
-		return nil
-	case err == nil:
-		cm.Data = data
-		_, err = api.Update(ctx, cm, metav1.UpdateOptions{})
+// WriteConfigMap sets the data of a ConfigMap, and returns the ConfigMap without them. last is what the call before
+// returned, nil if unknown: the ConfigMap is read, and compared, only if others have changed it since.
+func (c *Cluster) WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string, last *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	cm, err := c.writeConfigMap(ctx, name, data, last)
+	if last != nil && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)) {
+		cm, err = c.writeConfigMap(ctx, name, data, nil)
 	}
 	if err != nil {
-		return fmt.Errorf("writing ConfigMap %s: %w", name, err)
+		return nil, fmt.Errorf("writing ConfigMap %s: %w", name, err)
 	}
-	return nil
+	cm.Data = nil
+	return cm, nil
+}
+
+func (c *Cluster) writeConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string, last *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	api := c.clients.CoreV1().ConfigMaps(name.Namespace)
+	cm := last.DeepCopy()
+	if cm == nil {
+		var err error
+		cm, err = api.Get(ctx, name.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Data: data}
+			return api.Create(ctx, cm, metav1.CreateOptions{})
+		}
+		if err != nil || maps.Equal(cm.Data, data) {
+			return cm, err
+		}
+	}
+	cm.Data = data
+	return api.Update(ctx, cm, metav1.UpdateOptions{})
 }

@@ -23,6 +23,10 @@ const (
 	Timeout = 5 * time.Second
 	// maxCopy is the maximum size of a ConfigMap, in bytes. 1 000 nodes with gateways need 279 kB.
 	maxCopy = 1 << 20
+	// pausePerNode and maxPause bound the data written while nodes join, to about 30 kB/s: after a write, there is none for
+	// a time that grows with the nodes.
+	pausePerNode = 10 * time.Millisecond
+	maxPause     = 10 * time.Second
 )
 
 // A Cluster has the ConfigMap.
@@ -31,7 +35,8 @@ type Cluster interface {
 	Leads() bool
 	Warn(about runtime.Object, reason, message string)
 	ReadConfigMap(ctx context.Context, name types.NamespacedName) (map[string]string, error)
-	WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string) error
+	// WriteConfigMap returns the ConfigMap without data, for the next call; last is nil in the first one.
+	WriteConfigMap(ctx context.Context, name types.NamespacedName, data map[string]string, last *corev1.ConfigMap) (*corev1.ConfigMap, error)
 }
 
 // A Copy is the state of the copy. Transactions do not wait for it. The goroutine that calls the functions of send owns
@@ -44,10 +49,11 @@ type Copy struct {
 
 	saved *topology.Cluster     // the copy, as far as known
 	jobs  chan topology.Cluster // holds one
-	busy  bool                  // a job is under way; after it the topology is compared again
+	busy  bool                  // a job or the pause after it is under way; after it the topology is compared again
 	err   error                 // of the last one
 	told  bool                  // err was returned by Sync
 	lost  bool                  // the database has no topology, and people know
+	last  *corev1.ConfigMap     // as written, without data; it belongs to Run
 }
 
 // ConfigMap has the copy of the topology in a namespace, to restore an emptied database.
@@ -120,15 +126,27 @@ func (y *Copy) Sync(dirty []nb.Unit) error {
 	return y.err
 }
 
-// Run writes copies until ctx ends.
+// Run writes copies until ctx ends. A single change is written at once. The ones during the pause after a write are
+// written together at its end; if ctx ends before, the next process writes them.
 func (y *Copy) Run(ctx context.Context) {
 	for {
+		var wait time.Duration
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-y.jobs:
+			wait = min(maxPause, time.Duration(len(c.Nodes))*pausePerNode)
 			err := y.save(ctx, c)
 			y.send(func() []nb.Unit { return y.copied(c, err) })
+			if err != nil {
+				continue // the engine's next try comes later and later
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+			y.send(y.rested)
 		}
 	}
 }
@@ -136,11 +154,20 @@ func (y *Copy) Run(ctx context.Context) {
 // copied records the end of a job.
 func (y *Copy) copied(c topology.Cluster, err error) []nb.Unit {
 	before := y.err
-	y.busy, y.err, y.told = false, err, false
+	y.busy, y.err, y.told = err == nil, err, false // rested follows
 	if err == nil {
 		y.saved = &c
 	}
-	if err != nil || before != nil || y.unsaved() != nil {
+	if err != nil || before != nil {
+		return []nb.Unit{topology.ClusterUnit}
+	}
+	return nil
+}
+
+// rested records the end of the pause after a job.
+func (y *Copy) rested() []nb.Unit {
+	y.busy = false
+	if y.unsaved() != nil {
 		return []nb.Unit{topology.ClusterUnit}
 	}
 	return nil
@@ -157,7 +184,8 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	return y.cluster.WriteConfigMap(ctx, y.name, data)
+	y.last, err = y.cluster.WriteConfigMap(ctx, y.name, data, y.last)
+	return err
 }
 
 // copyOf is the data of the ConfigMap, or an error if it would be too large.

@@ -1,11 +1,19 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -54,7 +62,13 @@ func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 			t.Errorf("%s: %v, %d jobs", what, err, len(y.jobs))
 		}
 	}
-	done := func(err error) []nb.Unit { return y.copied(<-y.jobs, err) }
+	done := func(err error) []nb.Unit {
+		touched := y.copied(<-y.jobs, err)
+		if err == nil {
+			touched = append(touched, y.rested()...)
+		}
+		return touched
+	}
 	first, second := largeTopology(t, 1), largeTopology(t, 2)
 	current = first
 	step("the first", cluster, nil, 1)
@@ -68,7 +82,7 @@ func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 	step("tried again", cluster, refused, 1)
 	current = second
 	step("another one meanwhile", cluster, refused, 1)
-	if touched := done(nil); len(touched) != 1 {
+	if touched := done(nil); len(touched) != 2 { // it works again, and another one waits
 		t.Errorf("the newest: %v", touched)
 	}
 	step("the newest", cluster, nil, 1)
@@ -76,4 +90,107 @@ func TestCopiesOfTheTopologyWaitForNobody(t *testing.T) {
 		t.Errorf("at the end: %v", touched)
 	}
 	step("at the end", cluster, nil, 0)
+}
+
+// An api is the API server's ConfigMap. It counts its writes.
+type api struct {
+	Cluster
+	data   map[string]string
+	writes int
+	last   *corev1.ConfigMap // of the last call
+}
+
+func (a *api) Leads() bool { return true }
+
+func (a *api) WriteConfigMap(_ context.Context, _ types.NamespacedName, data map[string]string, last *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	a.data, a.last = data, last
+	a.writes++
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(a.writes)}}, nil
+}
+
+// While nodes join, the copy is written once in ten seconds. A single change is written at once, and the last one in any
+// case, at the latest by the next process.
+func TestCopiesAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, events := &api{}, make(chan func() []nb.Unit, 100)
+		current := largeTopology(t, 1000)
+		start := func() (y *Copy, stop func()) {
+			y = New(a, ConfigMap("kube-system"), func(ev func() []nb.Unit) { events <- ev }, func() (topology.Cluster, bool) { return current, true })
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				y.Run(ctx)
+			}()
+			return y, func() { cancel(); <-ended }
+		}
+		y, stop := start()
+		// step is the owner's goroutine, for some time.
+		step := func(what string, d time.Duration, writes int, equal bool) {
+			t.Helper()
+			if err := y.Sync(nil); err != nil {
+				t.Fatal(err)
+			}
+			timeout := time.After(d)
+			for waits := true; waits; {
+				select {
+				case ev := <-events:
+					if touched := ev(); len(touched) > 0 {
+						if err := y.Sync(touched); err != nil {
+							t.Fatal(err)
+						}
+					}
+				case <-timeout:
+					waits = false
+				}
+			}
+			synctest.Wait()
+			if written := maps.Equal(a.data, current.Registry()); a.writes != writes || written != equal {
+				t.Errorf("%s: %d writes, equal: %v; want %d, %v", what, a.writes, written, writes, equal)
+			}
+		}
+		step("the first", time.Second, 1, true)
+		for i := range 60 { // seconds
+			current = largeTopology(t, 1001+i)
+			step(fmt.Sprint("node ", i), time.Second, 1+(i+1)/10, i%10 == 9)
+		}
+		step("the end of the pause", maxPause, 7, true)
+		step("nothing new", time.Hour, 7, true)
+		current = largeTopology(t, 1100)
+		step("a single change", time.Second, 8, true)
+		if a.last == nil || a.last.ResourceVersion != "7" {
+			t.Errorf("it was written after %v", a.last)
+		}
+		former := current
+		current = largeTopology(t, 1101)
+		step("a change before the end", time.Second, 8, false)
+		stop()
+		for len(events) > 0 {
+			<-events
+		}
+		y, stop = start()
+		y.Found(&former)
+		step("the next process", time.Second, 9, true)
+		stop()
+	})
+}
+
+// In a small cluster nothing waits for long.
+func TestCopiesOfSmallClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, events, rested := &api{}, make(chan func() []nb.Unit, 100), time.Time{}
+		y := New(a, ConfigMap("kube-system"), func(ev func() []nb.Unit) { events <- ev }, func() (topology.Cluster, bool) { return topology.Cluster{}, true })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go y.Run(ctx)
+		began := time.Now()
+		y.jobs <- largeTopology(t, 3)
+		for range 2 { // copied, rested
+			<-events
+			rested = time.Now()
+		}
+		if pause := rested.Sub(began); pause != 3*pausePerNode {
+			t.Errorf("a pause of %s", pause)
+		}
+	})
 }
