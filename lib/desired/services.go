@@ -141,13 +141,14 @@ func (x *Services) serviceNames() (out []types.NamespacedName) {
 // putServices records Services with those of their addresses that their namespaces leave them.
 func (x *Services) putServices(all []service.Service) (touched []nb.Unit) {
 	for _, s := range all {
+		if is := x.all[s.Key]; is != nil && is.known && reflect.DeepEqual(is.Service, s) {
+			continue // listed again, or changed where it does not matter
+		}
 		touched = append(touched, x.rivals(s.Key)...)
 		var told []service.Key
 		touched = append(touched, x.changeService(s.Key, func() (others []service.Key, nodes []string) {
 			state := x.serviceState(s.Key)
-			if !state.known || !reflect.DeepEqual(state.Service, s) {
-				nodes = state.nodes()
-			}
+			nodes = state.nodes()
 			x.outdate(x.addressesOf(s.Key))
 			state.Service, state.known = s, true
 			x.outdate(x.addressesOf(s.Key))
@@ -195,7 +196,11 @@ func (x *Services) putSlice(from *discoveryv1.EndpointSlice) []nb.Unit {
 		return touched
 	}
 	x.owners[id] = k
-	return append(touched, x.changeSlice(k, name, service.NewSlice(from, x.shared.copyOf))...)
+	now := service.NewSlice(from, x.shared.copyOf)
+	if s := x.all[k]; s != nil && reflect.DeepEqual(s.slices[name], now) {
+		return touched
+	}
+	return append(touched, x.changeSlice(k, name, now)...)
 }
 
 func (x *Services) removeSlice(id types.NamespacedName) []nb.Unit {
