@@ -89,6 +89,7 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s.routes = replyroute.NewIndex(x, func(k service.Key, node string) []service.Reply { return s.local.of(k, node).replies })
 	s.local = &localIndex{x, map[string]map[service.Key]*localEndpoints{}, s.routes, s.shared}
 	s.hosts = &hosts{facts: x, local: s.local}
+	s.inputs = inputs(x.Now(), nil, s.selection) // or the first address of a host would be a change for all Services
 	return s
 }
 
