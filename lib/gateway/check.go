@@ -99,7 +99,7 @@ func flowDifferences(ctx context.Context, e *engine, v view) (lines []string, er
 	if e.helper.Bridge == "" {
 		return nil, nil
 	}
-	b, nic, patch, err := e.bridgeOf(ctx, e.ports, v)
+	b, nic, patch, err := e.flows.find(ctx, e.bridge, e.helper.Interface, e.ports, v.bridge)
 	if err != nil {
 		return nil, err
 	}

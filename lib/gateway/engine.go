@@ -53,6 +53,7 @@ const (
 	partLocal      = "local gateway"
 	partForwarding = "forwarding" // of IP packets
 	partFirewall   = "firewall"   // other programs' rules
+	partServices   = "services"   // see objects.Parts.Unresolved
 )
 
 // An event is a change for the engine's goroutine to record. It returns the parts
@@ -70,6 +71,7 @@ type engine struct {
 	loop      reconcile.Loop[event, string]
 	objects   *objects.Objects
 	frontends service.Lists
+	outside   service.Outer
 	flows     flows
 	ports     ports
 	addrs     map[string][]netip.Prefix       // by interface
@@ -105,11 +107,11 @@ type view struct {
 	known    bool // whether the bridge has its ports
 	host     nodeport.Host
 	services []*service.Resolved
-	// frontends are the frontends of services.
-	frontends service.List
-	pods      []hostport.Pod
-	cidrs     servicecidr.Ranges // of ServiceCIDRs; nil: not known yet
-	synced    bool               // whether services and pods are complete
+	// frontends are the frontends of services; outside are those of services with any for clients outside.
+	frontends, outside service.List
+	pods               []hostport.Pod
+	cidrs              servicecidr.Ranges // of ServiceCIDRs; nil: not known yet
+	synced             bool               // whether services and pods are complete
 }
 
 // newFirewalls finds the packet filters of the kernel's families, by part.
@@ -145,7 +147,13 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
-	e.objects = objects.New(objects.Parts{Services: partsOfServices(h.Bridge, firewalls), Routes: partRoutes}, cfg.ExternalIPs)
+	e.objects = objects.New(objects.Parts{
+		Services: partsOfServices(h.Bridge, firewalls), Routes: partRoutes, Unresolved: partServices,
+		// Another state of the host than in the last view has touched all parts.
+		Changed: func(was, now *service.Resolved) []string {
+			return partsOfChange(e.all(), nodeport.ChangeOf(e.view.host, was, now))
+		},
+	}, cfg.ExternalIPs)
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
 		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {
@@ -194,6 +202,12 @@ func proxyParts(bridge string, firewalls map[string]*firewall.Firewall) []string
 		parts = append(parts, partFlows)
 	}
 	return parts
+}
+
+// partsOfChange selects the parts that depend on a change of a Service.
+func partsOfChange(all []string, c nodeport.Change) []string {
+	depends := map[string]bool{partRules4: c.Rules, partRules6: c.Rules, partFlows: c.Rules, partConflicts: c.Frontends, partStale: c.UDP, partHealth: c.Health}
+	return slices.DeleteFunc(all, func(part string) bool { return !depends[part] })
 }
 
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
@@ -258,6 +272,12 @@ func (e *engine) look(ctx context.Context) ([]vswitch.Interface, error) {
 // sync computes the desired state and returns the work to apply it: it is the Sync of
 // the loop.
 func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
+	if slices.Equal(dirty, []string{partServices}) && len(e.objects.Services()) == len(e.view.services) {
+		return func(context.Context) map[string]error { // OVN balances the changed Services: no part, and no command, shows them
+			e.worked = 0
+			return nil
+		}
+	}
 	v := e.wanted()
 	e.proxy.Need(proxyParts(e.helper.Bridge, e.firewall), e.objects.Leaving)
 	var work []func(context.Context) error
@@ -308,6 +328,7 @@ func (e *engine) wanted() view {
 	if h.closed(e.config) {
 		v.frontends = v.frontends.Inside()
 	}
+	v.outside = e.outside.Of(v.frontends)
 	e.shared.Lock()
 	defer e.shared.Unlock()
 	v.known = e.view.known
@@ -409,9 +430,11 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 			if !v.synced {
 				return nil
 			}
-			e.conflicts.Servers(v.host, v.frontends)
-			return e.conflicts.NodePorts(v.host, v.frontends)
+			e.conflicts.Servers(v.host, v.outside)
+			return e.conflicts.NodePorts(v.host, v.outside)
 		}
+	case partServices:
+		return func(context.Context) error { return nil }
 	}
 	return func(ctx context.Context) error { return e.syncRules(ctx, e.firewall[part], v) }
 }

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
 	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ofctl"
 )
 
@@ -21,6 +23,31 @@ type flows struct {
 	have     []flow.Flow
 	at       uint64
 	complete bool
+	known    ofctl.Known // ports of the bridge
+}
+
+// find returns the bridge with its ports and MAC, and reports whether it has the NIC and the patch port. Port numbers change
+// together with the flows of the bridge, when ovs-vswitchd restarts, or in the database.
+func (s *flows) find(ctx context.Context, bridge ofctl.Bridge, iface string, p ports, b bridgeflows.Bridge) (_ bridgeflows.Bridge, nic, patch bool, err error) {
+	type state struct {
+		changes        uint64
+		nicBridge, mac string
+		nic, outside   int
+	}
+	found, err := s.known.Ports(ctx, bridge, state{s.changes.Load(), p.nic.Bridge, p.mac, p.nic.Ofport, p.outside.Ofport})
+	if err != nil {
+		return b, false, false, err
+	}
+	b.MAC = found.LocalMAC()
+	b.Physical, nic = found.Find(iface, p.nic.Ofport)
+	b.Overlay, patch = found.Find(names.PatchToIntegration(bridge.Name), p.outside.Ofport)
+	if b.MAC == "" || !nic || !patch {
+		s.known.Forget()
+	}
+	if b.MAC == "" {
+		return b, false, false, fmt.Errorf("bridge %s has no MAC yet", bridge.Name)
+	}
+	return b, nic, patch, nil
 }
 
 // changed records that the bridge may have other flows.
@@ -34,7 +61,7 @@ func (s *flows) wanted(b bridgeflows.Bridge, known bool, v view) []flow.Flow {
 	case !v.synced:
 		return bridgeflows.Base(b)
 	}
-	return s.kept.Flows(b, v.frontends, v.pods)
+	return s.kept.Flows(b, v.outside, v.pods)
 }
 
 // ours returns a function that reports whether a flow may be deleted. Until Services are

@@ -250,6 +250,7 @@ func complaint(i vswitch.Interface) string {
 // ports are the ports relevant to a helper. Absent ones have no name.
 type ports struct {
 	bridge               bool
+	mac                  string // of the bridge
 	nic, outside, inside vswitch.Interface
 	local                vswitch.Interface // in br-int, to a local gateway's host
 	management           string            // the interface
@@ -265,7 +266,7 @@ func findPorts(all []vswitch.Interface, bridge, nic string) ports {
 	for _, i := range all {
 		switch {
 		case i.Name == bridge && i.Bridge == bridge && bridge != "":
-			p.bridge = true
+			p.bridge, p.mac = true, i.MAC
 		case i.Name == nic:
 			p.nic = i
 		case i.Name == names.PatchToIntegration(bridge) && i.Bridge == bridge:

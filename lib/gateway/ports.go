@@ -105,16 +105,16 @@ func (p ports) interfaces() (names []string) {
 func (p ports) same(q ports) bool {
 	type end struct{ name, subnets, addresses string }
 	type key struct {
-		bridge, gateway                            bool
-		nic, nicBridge, management, node, sharedBy string
-		nicPort, outside                           int
-		inside, local                              end
+		bridge, gateway                                 bool
+		nic, nicBridge, mac, management, node, sharedBy string
+		nicPort, outside                                int
+		inside, local                                   end
 	}
 	keyOf := func(p ports) key {
 		of := func(i vswitch.Interface) end {
 			return end{i.Name, i.ExternalIDs[names.ClusterSubnets], i.ExternalIDs[names.GatewayIPs]}
 		}
-		return key{p.bridge, p.gateway, p.nic.Name, p.nic.Bridge, p.management, p.node, p.shared, p.nic.Ofport, p.outside.Ofport, of(p.inside), of(p.local)}
+		return key{p.bridge, p.gateway, p.nic.Name, p.nic.Bridge, p.mac, p.management, p.node, p.shared, p.nic.Ofport, p.outside.Ofport, of(p.inside), of(p.local)}
 	}
 	return keyOf(p) == keyOf(q)
 }

@@ -148,7 +148,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tFRONTEND\tTO\tFROM OUTSIDE\tENDPOINTS\tON THIS NODE")
-	for f := range v.frontends.Outside() {
+	for f := range v.outside.Outside() {
 		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}

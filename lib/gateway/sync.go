@@ -24,7 +24,7 @@ import (
 // port, the bridge serves the host alone. A new bridge gets its patch port after its
 // flows, so that they apply to the router's first packets.
 func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
-	b, nic, patch, err := e.bridgeOf(ctx, p, v)
+	b, nic, patch, err := e.flows.find(ctx, e.bridge, e.helper.Interface, p, v.bridge)
 	if err != nil {
 		return err
 	}
@@ -52,22 +52,6 @@ func (e *engine) syncFlows(ctx context.Context, p ports, v view) error {
 		return fmt.Errorf("bridge %s has no port %s, which \"ovn-k8s-overlay gateway-init\" or ovnkube makes: the bridge is the host's alone until it is there", e.helper.Bridge, names.PatchToIntegration(e.helper.Bridge))
 	}
 	return nil
-}
-
-// bridgeOf returns the shared bridge with its ports and MAC, and reports whether it has the NIC and the patch port.
-func (e *engine) bridgeOf(ctx context.Context, p ports, v view) (b bridgeflows.Bridge, nic, patch bool, err error) {
-	found, err := e.bridge.Ports(ctx)
-	if err != nil {
-		return b, false, false, err
-	}
-	b = v.bridge
-	if found.LocalMAC() == "" {
-		return b, false, false, fmt.Errorf("bridge %s has no MAC yet", e.helper.Bridge)
-	}
-	b.MAC = found.LocalMAC()
-	b.Physical, nic = found.Find(e.helper.Interface, p.nic.Ofport)
-	b.Overlay, patch = found.Find(names.PatchToIntegration(e.helper.Bridge), p.outside.Ofport)
-	return b, nic, patch, nil
 }
 
 // reconnect creates the missing patch port of the bridge, unless there is no gateway, and
@@ -108,7 +92,7 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 		return f.SyncEarly(ctx, v.host)
 	}
 	// The rule that guards 127.0.0.1 exists before packets to it are accepted.
-	guarded := f.Family().Is4() && nodeport.Loopback(v.frontends, v.pods)
+	guarded := f.Family().Is4() && nodeport.Loopback(v.outside, v.pods)
 	if f.Family().Is4() && !guarded {
 		if err := allowLoopback(v, false); err != nil {
 			return err
@@ -125,7 +109,7 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
-	if !nodeport.MayBeStale(v.frontends, changes) {
+	if !nodeport.MayBeStale(v.outside, changes) {
 		return nil
 	}
 	return e.forget(v, f.Family())
@@ -165,7 +149,7 @@ func (e *engine) guardFirst(ctx context.Context, v view) error {
 
 // forget makes the host delete stale UDP connections.
 func (e *engine) forget(v view, family netip.Addr) error {
-	stale := nodeport.Stale(v.host, family, v.frontends, v.pods)
+	stale := nodeport.Stale(v.host, family, v.outside, v.pods)
 	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
 	if n > 0 {
 		e.log.Infof("forgot %d UDP connections to endpoints that are gone", n)

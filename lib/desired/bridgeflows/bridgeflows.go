@@ -65,15 +65,22 @@ func Flows(b Bridge, frontends service.List, pods []hostport.Pod) []flow.Flow {
 type Kept struct {
 	bridge   Bridge
 	services service.Kept[[]flow.Flow]
+	// flows are those of the last call, made of parts.
+	flows []flow.Flow
+	parts [][]flow.Flow
 }
 
-// Flows returns the same as the function Flows.
+// Flows returns the same as the function Flows. The result may not be changed.
 func (k *Kept) Flows(b Bridge, frontends service.List, pods []hostport.Pod) []flow.Flow {
 	if !reflect.DeepEqual(k.bridge, b) {
 		*k = Kept{bridge: b}
 	}
+	parts := append(slices.Clone(k.services.Of(frontends, b.services)), b.hostPorts(frontends, pods))
+	if k.flows != nil && slices.EqualFunc(parts, k.parts, slices.Equal) { // mostly: endpoints change no flow
+		return k.flows
+	}
 	flows, taken := b.base(), make(map[flow.Key]bool, len(frontends))
-	for _, of := range append(slices.Clone(k.services.Of(frontends, b.services)), b.hostPorts(frontends, pods)) {
+	for _, of := range parts {
 		for _, f := range of {
 			if !taken[f.Key()] {
 				flows = append(flows, f)
@@ -81,6 +88,7 @@ func (k *Kept) Flows(b Bridge, frontends service.List, pods []hostport.Pod) []fl
 			taken[f.Key()] = true
 		}
 	}
+	k.flows, k.parts = flows, parts
 	return flows
 }
 

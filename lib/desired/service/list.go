@@ -38,11 +38,21 @@ func (l List) Outside() iter.Seq[Frontend] {
 	}
 }
 
+// hasOutside reports whether there are frontends for clients outside.
+func (l List) hasOutside() bool {
+	for range l.Outside() {
+		return true
+	}
+	return false
+}
+
 // Inside returns the frontends for clients inside only: the cluster IPs.
 func (l List) Inside() List {
 	out := make(List, len(l))
 	for i, of := range l {
-		out[i] = slices.DeleteFunc(slices.Clone(of), func(f Frontend) bool { return f.Kind != ClusterIP })
+		if out[i] = of; List(l[i : i+1]).hasOutside() { // all others stay the same, for Kept
+			out[i] = slices.DeleteFunc(slices.Clone(of), func(f Frontend) bool { return f.Kind != ClusterIP })
+		}
 	}
 	return out.filled()
 }
@@ -71,6 +81,20 @@ func (l *Lists) Of(services []*Resolved, n Network) List {
 // filled deletes empty slices.
 func (l List) filled() List {
 	return slices.DeleteFunc(l, func(of []Frontend) bool { return len(of) == 0 })
+}
+
+// Outer selects the Services with frontends for clients outside from a List after each change. The zero value has none. One
+// goroutine calls the method.
+type Outer struct{ kept Kept[bool] }
+
+// Of returns the frontends, also the cluster IPs, of Services with any for clients outside.
+func (o *Outer) Of(l List) (out List) {
+	for i, outer := range o.kept.Of(l, List.hasOutside) {
+		if outer {
+			out = append(out, l[i])
+		}
+	}
+	return out
 }
 
 // Kept has a value made of the frontends of each Service. The zero value has none. One goroutine calls the method.

@@ -18,11 +18,12 @@ func TestListsAreThoseOfNewOnes(t *testing.T) {
 		i := r.IntN(250)
 		return &Resolved{Service: Service{
 			Key: Key{"default", fmt.Sprint("web-", i)}, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{172, 30, 0, byte(i)})},
-			ExternalIPs: []netip.Addr{external}, Ports: []Port{{Protocol: corev1.ProtocolTCP, Port: 80, NodePort: uint16(r.IntN(2) * 30080)}},
+			ExternalIPs: []netip.Addr{external}[:r.IntN(2)], Ports: []Port{{Protocol: corev1.ProtocolTCP, Port: 80, NodePort: uint16(r.IntN(2) * 30080)}},
 		}}
 	}
 	networks := []Network{{}, {Hops: []netip.Addr{external}}, {Hosts: []netip.Addr{external}}, {Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16")}}}
 	var kept Lists
+	var outer Outer
 	var services []*Resolved
 	before := map[*Resolved][]Frontend{}
 	for step := range 500 {
@@ -36,6 +37,9 @@ func TestListsAreThoseOfNewOnes(t *testing.T) {
 		got, want := kept.Of(services, n), AllFrontends(services, n)
 		if !slices.EqualFunc(got, want, slices.Equal[[]Frontend]) {
 			t.Fatalf("step %d: %v, want %v", step, got, want)
+		}
+		if got, want := slices.Collect(outer.Of(got).Outside()), slices.Collect(want.Outside()); !slices.Equal(got, want) {
+			t.Fatalf("step %d: outside are %v, want %v", step, got, want)
 		}
 		now := map[*Resolved][]Frontend{}
 		for i, s := range services {

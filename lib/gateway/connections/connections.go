@@ -66,9 +66,7 @@ func (s *stale) due(now time.Time) (due []ofctl.Connection) {
 			due = append(due, c)
 		}
 	}
-	slices.SortFunc(due, func(a, b ofctl.Connection) int {
-		return cmp.Or(a.To.Compare(b.To), a.Answers.Compare(b.Answers))
-	})
+	slices.SortFunc(due, compare)
 	return due
 }
 
@@ -96,6 +94,8 @@ func (s *stale) next(now time.Time) (next time.Time) {
 // Chassis_Template_Var such as NodePorts, and a client may send faster than OVN deletes.
 type OVS struct {
 	stale
+	kept   service.Kept[[]ofctl.Connection] // endpoints of UDP frontends of each Service
+	last   [][]ofctl.Connection             // of the last Forget
 	runDir string
 	log    *logrus.Entry
 	again  func() // makes the owner call Forget again
@@ -111,13 +111,16 @@ func New(runDir string, log *logrus.Entry, again func()) *OVS {
 // again: then it tries the failed deletions again.
 func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 	first, now := o.answers == nil, time.Now()
-	answers := map[ofctl.Connection]bool{}
-	for to, endpoints := range nodeport.UDPAnswers(frontends) {
-		for a := range endpoints {
-			answers[ofctl.Connection{To: to, Answers: a}] = true
+	if answers := o.kept.Of(frontends, connectionsOf); first || !slices.EqualFunc(answers, o.last, slices.Equal) {
+		all := map[ofctl.Connection]bool{}
+		for _, of := range answers {
+			for _, c := range of {
+				all[c] = true
+			}
 		}
+		o.update(all)
+		o.last = answers
 	}
-	o.update(answers)
 	err := o.forget(ctx, frontends, first, o.due(now))
 	if err != nil && first {
 		o.answers = nil
@@ -126,6 +129,21 @@ func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 		time.AfterFunc(time.Until(next), o.again)
 	}
 	return err
+}
+
+// connectionsOf lists the connections to endpoints of UDP frontends, sorted.
+func connectionsOf(frontends service.List) (out []ofctl.Connection) {
+	for to, endpoints := range nodeport.UDPAnswers(frontends) {
+		for a := range endpoints {
+			out = append(out, ofctl.Connection{To: to, Answers: a})
+		}
+	}
+	slices.SortFunc(out, compare)
+	return out
+}
+
+func compare(a, b ofctl.Connection) int {
+	return cmp.Or(a.To.Compare(b.To), a.Answers.Compare(b.Answers))
 }
 
 // forget deletes the due connections. The first time, and if many are due, it deletes all stale ones.

@@ -74,6 +74,7 @@ func TestFailedDeletionsAreRepeated(t *testing.T) {
 	broken, fine := connection("10.128.1.3:53"), connection("10.128.1.4:53")
 	o := New(dir, logrus.NewEntry(logrus.New()), func() {})
 	o.update(map[ofctl.Connection]bool{broken: true, fine: true})
+	o.last = [][]ofctl.Connection{{broken, fine}}
 	deleted := func() string {
 		text, err := os.ReadFile(log)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

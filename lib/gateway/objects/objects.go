@@ -50,6 +50,8 @@ type Objects struct {
 	world    *desired.World
 	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
 	sorted   []nb.Unit                     // keys of resolved, nil after a change of them
+	listed   []*service.Resolved           // in the order of sorted, as of the last call of Services
+	replaced []nb.Unit                     // with another pointer since
 	touched  map[nb.Unit]bool              // Services changed since the last Resolve
 	hosts    ports.Hosts                   // as of the last SetHosts
 	missing  map[string]bool               // names of awaited kinds not known yet
@@ -62,6 +64,10 @@ type Objects struct {
 type Parts struct {
 	Services []string // with effects of Services, hostPorts, addresses of nodes and ServiceCIDRs
 	Routes   string   // those to ServiceCIDRs
+	// Unresolved has no work of its own: it makes the loop call Resolve.
+	Unresolved string
+	// Changed returns those of Services that depend on the change of a Service; nil is no Service.
+	Changed func(was, now *service.Resolved) []string
 }
 
 // New returns Objects without any known. externalIPs is whether those of Services are served.
@@ -130,20 +136,21 @@ func (o *Objects) List(ctx context.Context, cluster *kube.Cluster) error {
 
 func (i Input) kind() kube.Kind { return kube.KindOf(i.object) }
 
-// listed records that all objects of a kind are known. It reports whether they were awaited.
-func (o *Objects) listed(k kube.Kind) bool {
+// known records that all objects of a kind are known. It reports whether they were awaited.
+func (o *Objects) known(k kube.Kind) bool {
 	awaited := o.missing[k.Name]
 	delete(o.missing, k.Name)
 	return awaited
 }
 
-// takeService records changes of Services and of their endpoints, for Resolve.
+// takeService records changes of Services and of their endpoints, for Resolve, which finds the parts touched.
 func (o *Objects) takeService(ev kube.Event) []string {
 	var touched []nb.Unit
+	first := false
 	switch {
 	case ev.Replace:
 		touched = o.world.Replace(ev.Kind.Object, ev.Objects)
-		o.listed(ev.Kind)
+		first = o.known(ev.Kind)
 	case ev.Gone:
 		touched = o.world.Remove(ev.Object)
 	default:
@@ -152,31 +159,49 @@ func (o *Objects) takeService(ev kube.Event) []string {
 	for _, u := range touched {
 		o.touched[u] = true
 	}
-	return o.parts.Services
+	switch {
+	case first:
+		return o.parts.Services
+	case len(touched) == 0:
+		return nil // a headless Service, for example
+	}
+	return []string{o.parts.Unresolved}
 }
 
 // Resolve finds the endpoints of Services, once for all events recorded before: slices of a large Service may come one
-// by one. It touches no further parts. It is the OnDirty of the loop.
-func (o *Objects) Resolve([]string) []string {
+// by one. It returns the parts that depend on their changes. It is the OnDirty of the loop.
+func (o *Objects) Resolve([]string) (parts []string) {
 	for _, u := range o.world.Allocate() {
 		o.touched[u] = true
 	}
 	for u := range o.touched {
-		_, was := o.resolved[u]
-		s, is := o.world.Services.Service(u)
-		if is = is && s.Ours; is != was {
-			o.sorted = nil
+		was := o.resolved[u]
+		var now *service.Resolved
+		if s, is := o.world.Services.Service(u); is && s.Ours {
+			now = &s
 		}
-		delete(o.resolved, u)
-		if is {
-			o.resolved[u] = &s
+		switch {
+		case now == nil && was == nil:
+			continue
+		case now == nil:
+			o.sorted = nil
+			delete(o.resolved, u)
+		case was == nil:
+			o.sorted = nil
+			o.resolved[u] = now
+		default:
+			o.replaced = append(o.replaced, u)
+			o.resolved[u] = now
+		}
+		if o.parts.Changed != nil {
+			parts = append(parts, o.parts.Changed(was, now)...)
 		}
 	}
 	clear(o.touched)
-	return nil
+	return parts
 }
 
-// SetHosts records the sorted addresses of hosts: Services do not get ports of every node there.
+// SetHosts records the sorted addresses of hosts: Services do not get ports of every node there. All parts depend on them.
 func (o *Objects) SetHosts(addrs ports.Hosts) {
 	if slices.Equal(o.hosts, addrs) {
 		return
@@ -188,16 +213,24 @@ func (o *Objects) SetHosts(addrs ports.Hosts) {
 	o.Resolve(nil)
 }
 
-// Services lists the Services with load balancing, sorted by name.
+// Services lists the Services with load balancing, sorted by name. The result may not be changed.
 func (o *Objects) Services() []*service.Resolved {
-	if o.sorted == nil {
+	switch {
+	case o.sorted == nil:
 		o.sorted = slices.Sorted(maps.Keys(o.resolved))
+		o.listed = make([]*service.Resolved, 0, len(o.sorted))
+		for _, u := range o.sorted {
+			o.listed = append(o.listed, o.resolved[u])
+		}
+	case len(o.replaced) > 0:
+		o.listed = slices.Clone(o.listed)
+		for _, u := range o.replaced {
+			i, _ := slices.BinarySearch(o.sorted, u)
+			o.listed[i] = o.resolved[u]
+		}
 	}
-	out := make([]*service.Resolved, 0, len(o.resolved))
-	for _, u := range o.sorted {
-		out = append(out, o.resolved[u])
-	}
-	return out
+	o.replaced = nil
+	return o.listed
 }
 
 // takePods records the pods of this node with hostPorts. Their addresses come from
@@ -230,7 +263,7 @@ func (o *Objects) takePods(ev kube.Event) []string {
 				changed = true
 			}
 		}
-		changed = o.listed(ev.Kind) || changed
+		changed = o.known(ev.Kind) || changed
 	default:
 		put(ev.Object, ev.Gone)
 	}
