@@ -204,8 +204,12 @@ func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
 	if err != nil {
 		return switchState{}, err
 	}
-	all = slices.DeleteFunc(all, func(i vswitch.Interface) bool { return i.ExternalIDs[names.Sandbox] != "" && !e.followPod.Load() })
-	return switchState{all, e.sw.ExternalIDs()}, nil
+	return switchState{ofPasses(all, e.followPod.Load()), e.sw.ExternalIDs()}, nil
+}
+
+// ofPasses selects the interfaces that a pass depends on. Each host that joins the cluster or leaves it changes a tunnel.
+func ofPasses(all []vswitch.Interface, pods bool) []vswitch.Interface {
+	return slices.DeleteFunc(all, func(i vswitch.Interface) bool { return i.IsTunnel() || i.ExternalIDs[names.Sandbox] != "" && !pods })
 }
 
 // sync returns a pass with the present inputs: it is the Sync of the loop.

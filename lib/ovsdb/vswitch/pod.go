@@ -11,8 +11,10 @@ import (
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
@@ -195,7 +197,7 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 	var doomed map[string]bool
 	_, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		doomed = map[string]bool{}
-		all, err := interfaces(ctx, c)
+		all, err := interfaces(c)
 		if err != nil {
 			return confdb.Plan{}, err
 		}
@@ -212,43 +214,53 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 	return slices.Sorted(maps.Keys(doomed)), nil
 }
 
-// Interfaces lists the interfaces of all bridges, sorted by name.
+// Interfaces lists the interfaces of all bridges, sorted by name. Their ExternalIDs may not be changed.
 func (s *Switch) Interfaces(ctx context.Context) ([]Interface, error) {
 	var out []Interface
 	err := s.Read(ctx, func(c client.Client) (err error) {
-		out, err = interfaces(ctx, c)
+		out, err = interfaces(c)
 		return err
 	})
 	return out, err
 }
 
-func interfaces(ctx context.Context, c client.Client) ([]Interface, error) {
-	var rows []*vswitchdb.Interface
-	var ports []*vswitchdb.Port
-	var bridges []*vswitchdb.Bridge
-	for _, t := range []any{&rows, &ports, &bridges} {
-		if err := confdb.List(ctx, c, t); err != nil {
-			return nil, err
+func interfaces(c client.Client) ([]Interface, error) {
+	// Copies of all rows would take milliseconds for the tunnels of a large cluster.
+	rows := map[string]map[string]model.Model{}
+	for _, name := range []string{vswitchdb.InterfaceTable, vswitchdb.PortTable, vswitchdb.BridgeTable} {
+		if c == nil {
+			return nil, ovsdb.ErrNotConnected
 		}
+		cache := c.Cache()
+		if cache == nil || cache.Table(name) == nil {
+			return nil, ovsdb.ErrNotConnected
+		}
+		rows[name] = cache.Table(name).RowsShallow()
 	}
 	bridgeOfPort, bridgeOfIface := map[string]string{}, map[string]string{}
-	for _, b := range bridges {
+	for _, m := range rows[vswitchdb.BridgeTable] {
+		b := m.(*vswitchdb.Bridge)
 		for _, p := range b.Ports {
 			bridgeOfPort[p] = b.Name
 		}
 	}
-	for _, p := range ports {
+	for _, m := range rows[vswitchdb.PortTable] {
+		p := m.(*vswitchdb.Port)
 		for _, i := range p.Interfaces {
 			bridgeOfIface[i] = bridgeOfPort[p.UUID]
 		}
 	}
-	out := make([]Interface, 0, len(rows))
-	for _, r := range rows {
+	out := make([]Interface, 0, len(rows[vswitchdb.InterfaceTable]))
+	for _, m := range rows[vswitchdb.InterfaceTable] {
+		r := m.(*vswitchdb.Interface)
 		out = append(out, fromRow(r, bridgeOfIface[r.UUID]))
 	}
 	slices.SortFunc(out, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
+
+// IsTunnel reports whether the interface is a tunnel to another host: ovn-controller makes one for each host.
+func (i Interface) IsTunnel() bool { return confdb.IsTunnel(i.Type) }
 
 func fromRow(r *vswitchdb.Interface, bridge string) Interface {
 	i := Interface{Name: r.Name, Bridge: bridge, Type: r.Type, ExternalIDs: r.ExternalIDs}

@@ -145,6 +145,9 @@ func (d *DB) OnChange(f func()) (stop func()) {
 // tunnelTypes are those of ovn-encap-type of ovn-controller(8).
 var tunnelTypes = []string{"geneve", "stt", "vxlan"}
 
+// IsTunnel reports whether interfaces of a type are tunnels.
+func IsTunnel(interfaceType string) bool { return slices.Contains(tunnelTypes, interfaceType) }
+
 // Tunnels returns the number of tunnels in the copy, of any program. ok is false without a connection.
 func (d *DB) Tunnels() (n int, ok bool) {
 	rows := d.db.Cache()
@@ -152,7 +155,7 @@ func (d *DB) Tunnels() (n int, ok bool) {
 		return 0, false
 	}
 	for _, row := range rows.Table(vswitchdb.InterfaceTable).RowsShallow() {
-		if slices.Contains(tunnelTypes, row.(*vswitchdb.Interface).Type) {
+		if IsTunnel(row.(*vswitchdb.Interface).Type) {
 			n++
 		}
 	}
