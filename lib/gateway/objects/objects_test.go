@@ -175,3 +175,23 @@ func TestANodeThatLeaves(t *testing.T) {
 		}
 	}
 }
+
+// Addresses of hosts, also the first ones known, concern the Services with an external address there only.
+func TestAddressesOfHostsConcernFewServices(t *testing.T) {
+	o := New(Parts{}, true)
+	for i, external := range []string{"192.0.2.1", "192.0.2.2", ""} {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i)}}
+		s.Spec.ClusterIP, s.Spec.Ports = fmt.Sprintf("172.30.0.%d", 1+i), []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
+		if external != "" {
+			s.Spec.ExternalIPs = []string{external}
+		}
+		o.takeService(kube.Event{Object: s})
+	}
+	o.Resolve(nil)
+	before := o.Services()
+	o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")})
+	after := o.Services()
+	if len(after) != 3 || before[0] == after[0] || before[1] != after[1] || before[2] != after[2] {
+		t.Errorf("before %v, after %v", before, after)
+	}
+}
