@@ -3,7 +3,9 @@ package flowsync
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"ovn-k8s/lib/flow"
 )
@@ -53,4 +55,40 @@ func Diff(have, want []flow.Flow, ours func(flow.Flow) bool) []flow.Mod {
 		}
 	}
 	return mods
+}
+
+// Show lists our flows for people, a line for each: "+" marks missing, "~" different and "-" superfluous ones. The last line
+// is the number of other flows.
+func Show(have, want []flow.Flow, ours func(flow.Flow) bool) string {
+	type line struct {
+		mark string
+		flow.Flow
+	}
+	var lines []line
+	others := 0
+	for _, f := range have {
+		if ours(f) {
+			lines = append(lines, line{" ", f})
+		} else {
+			others++
+		}
+	}
+	for _, m := range Diff(have, want, ours) {
+		i := slices.IndexFunc(lines, func(l line) bool { return l.Key() == m.Flow.Key() })
+		switch {
+		case m.Delete:
+			lines[i].mark = "-"
+		case i >= 0:
+			lines[i].mark = "~"
+		default:
+			lines = append(lines, line{"+", m.Flow})
+		}
+	}
+	slices.SortFunc(lines, func(a, b line) int { return flow.Compare(a.Flow, b.Flow) })
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%s %v\n", l.mark, l.Flow)
+	}
+	fmt.Fprintf(&b, "%d flows of others\n", others)
+	return b.String()
 }

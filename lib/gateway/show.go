@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/firewall"
-	"ovn-k8s/lib/flow"
 	"ovn-k8s/lib/flowsync"
 )
 
@@ -64,46 +62,13 @@ func (h *Helper) showFlows([]string) (string, error) {
 		return "", err
 	}
 	want := new(flows).wanted(v.bridge, v.known, v)
-	return describeFlows(e.helper.Bridge, v, have, want), nil
-}
-
-func describeFlows(bridge string, v view, have, want []flow.Flow) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bridge %s, NIC port %v, overlay port %v, MAC %s, conntrack zone %d\n", bridge, v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC, v.bridge.Zone)
+	fmt.Fprintf(&b, "bridge %s, NIC port %v, overlay port %v, MAC %s, conntrack zone %d\n", e.helper.Bridge, v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC, v.bridge.Zone)
 	if !v.synced {
 		b.WriteString("waiting for the API server: flows of Services stay as they are\n")
 	}
-	type line struct {
-		mark string
-		flow.Flow
-	}
-	isOurs := ours(v.bridge, v)
-	var lines []line
-	others := 0
-	for _, f := range have {
-		if isOurs(f) {
-			lines = append(lines, line{" ", f})
-		} else {
-			others++
-		}
-	}
-	for _, m := range flowsync.Diff(have, want, isOurs) {
-		i := slices.IndexFunc(lines, func(l line) bool { return l.Key() == m.Flow.Key() })
-		switch {
-		case m.Delete:
-			lines[i].mark = "-"
-		case i >= 0:
-			lines[i].mark = "~"
-		default:
-			lines = append(lines, line{"+", m.Flow})
-		}
-	}
-	slices.SortFunc(lines, func(a, b line) int { return flow.Compare(a.Flow, b.Flow) })
-	for _, l := range lines {
-		fmt.Fprintf(&b, "%s %v\n", l.mark, l.Flow)
-	}
-	fmt.Fprintf(&b, "%d flows of others\n", others)
-	return b.String()
+	b.WriteString(flowsync.Show(have, want, ours(v.bridge, v)))
+	return b.String(), nil
 }
 
 // showRules prints our rules, and the changes that they need.
