@@ -281,6 +281,8 @@ func (f *follower) table() []changed {
 			config.Helper: not(f.rules("-d 198.51.100.7/32", "198.51.100.7 . tcp"))}},
 		{setting: "gateway-port-range", value: "20000-20999", bad: []string{"9-1"}, effects: effects{config.Helper: f.rules("--dport 20000:20999", "20000-20999")}},
 		{setting: "firewall", value: otherFirewall(), bad: []string{"pf"}, effects: effects{config.Helper: f.moved}},
+		{setting: "healthz-bind-address", value: "127.0.0.1:10299", bad: []string{"10299", "localhost:10299", ":0"}, effects: effects{
+			config.Helper: f.shell("ss -Hltn", "127.0.0.1:10299")}},
 		{setting: "local-gateway-subnet", value: "169.254.44.0/24", bad: []string{"169.254.44.0"}},
 		{setting: "ovn-remote", value: sb, effects: effects{config.Watcher: f.connected("ovn-k8s-watcher", 16642), config.Helper: f.spared(16642)}},
 		{setting: "ovn-encap-ip", value: "10.9.9.9", effects: effects{config.Helper: f.shell(cms, "ovn-k8s-mtu:1400/1458/0")}},
