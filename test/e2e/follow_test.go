@@ -147,7 +147,7 @@ func (f *follower) change(c changed) {
 	if c.value != "" {
 		values[c.setting] = c.value
 	}
-	defer func() { f.restore(slices.Collect(maps.Keys(values))...) }()
+	defer func() { f.takeBack(values) }()
 	f.mark()
 	f.kube.forget()
 	f.use(values)
@@ -212,6 +212,20 @@ func (f *follower) restore(settings ...string) {
 		}
 	}
 	f.use(values)
+}
+
+// takeBack takes changes back. It waits for the API server's address: otherwise a program may see this and the next change as
+// one, in which the address is the same.
+func (f *follower) takeBack(values map[string]string) {
+	f.Helper()
+	f.mark()
+	f.restore(slices.Collect(maps.Keys(values))...)
+	if values["k8s-api-server"] == "" {
+		return
+	}
+	for _, r := range []config.Reader{config.Watcher, config.Helper} {
+		f.eventually(fmt.Sprintf("the %s has the former address of the API server", r), f.told(r, f.set["k8s-api-server"]))
+	}
 }
 
 // apiRequests are effects of settings of the API server.
