@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -238,6 +239,7 @@ func TestPodsDoNotWaitForTheCopyOfTheTopology(t *testing.T) {
 	hang := atomic.Bool{}
 	w.url = httptestServer(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if hang.Load() && strings.Contains(r.URL.Path, "/configmaps/") {
+			_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the client is gone
 			begun <- struct{}{}
 			<-r.Context().Done()
 			ended.Add(1)
