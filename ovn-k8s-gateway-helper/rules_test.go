@@ -219,7 +219,7 @@ func TestUDPFollowsItsEndpoint(t *testing.T) {
 	t.Logf("the socket has the new endpoint after %v", took.Round(time.Millisecond))
 }
 
-// /healthz and /livez answer as kube-proxy's do, also at IPv6. A Node that is about to be deleted gets no new connections.
+// /healthz and /livez answer as kube-proxy's do, also at IPv6. A leaving Node gets no new connections.
 func TestHealthz(t *testing.T) {
 	w := newWorld(t)
 	nodes := cluster.Client().CoreV1().Nodes()

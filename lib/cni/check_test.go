@@ -113,7 +113,7 @@ func testStatus(t *testing.T, w *world) {
 	await(t, "STATUS is fine again", func() bool { return status().Code == 0 })
 }
 
-// testStatusOverRestarts: a STATUS during the restart of a daemon waits for it. One that failed would make the Node NotReady, and
+// testStatusOverRestarts: a STATUS during the restart of a daemon waits for it. Its failure would make the Node NotReady, and
 // take its pods out of all Services.
 func testStatusOverRestarts(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)

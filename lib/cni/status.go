@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// statusInterval is the time between two looks of STATUS at programs that may be restarting.
+// statusInterval is the time between two looks of STATUS at restarting programs.
 const statusInterval = 250 * time.Millisecond
 
 // A restarting is a failure of STATUS that a restart of a program causes, too.

@@ -98,7 +98,7 @@ func TestAReportSwitchesNoServiceCIDROff(t *testing.T) {
 	}
 }
 
-// A ServiceCIDR that is the LAN of nodes is switched off, also if their tunnels are elsewhere.
+// A ServiceCIDR equal to the LAN of nodes is switched off, also if their tunnels are elsewhere.
 func TestAServiceCIDRThatIsANetworkOfNodes(t *testing.T) {
 	label := func(n *corev1.Node) { n.Labels[names.LabelControlPlane] = "" }
 	reports := func(i int, change ...func(*corev1.Node)) func(*World) {

@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Services and slices that are listed again, or changed in fields without effect, touch no unit; the changed ones among
+// Services and slices listed again, or changed in fields without effect, touch no unit; the changed ones among
 // them touch theirs.
 func TestServicesListedAgainTouchNothing(t *testing.T) {
 	w := manyNodes(t, 3)

@@ -204,7 +204,7 @@ func proxyParts(bridge string, firewalls map[string]*firewall.Firewall) []string
 	return parts
 }
 
-// partsOfChange selects the parts that depend on a change of a Service.
+// partsOfChange selects the parts affected by a change of a Service.
 func partsOfChange(all []string, c nodeport.Change) []string {
 	depends := map[string]bool{partRules4: c.Rules, partRules6: c.Rules, partFlows: c.Rules, partConflicts: c.Frontends, partStale: c.UDP, partHealth: c.Health}
 	return slices.DeleteFunc(all, func(part string) bool { return !depends[part] })

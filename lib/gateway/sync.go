@@ -261,8 +261,8 @@ func (h *Helper) leaveSwitch(ctx context.Context) (node nodeport.Host, filter st
 	return node, filter, errors.Join(err, err2, allowLoopback(view{host: node}, false))
 }
 
-// forgetReports deletes the helper's reports in ovn-cms-options: a watcher would go on to warn of a host that has left. A
-// gateway that stays connected to the bridge without its flows is declared down.
+// forgetReports deletes the helper's reports in ovn-cms-options: a watcher would go on to warn of a host without them. A
+// gateway still connected to the bridge without its flows is declared down.
 func forgetReports(ctx context.Context, sw *vswitch.Switch, bridge string) error {
 	for _, option := range []string{names.MTUOption, names.PodMTUOption, names.FirewallOption} {
 		if _, err := sw.Controller().SetCMSOption(ctx, option, ""); err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // ParseAddr parses an address in an object of Kubernetes, without a zone. Like the API server it accepts former spellings:
-// numbers with leading zeros, which are decimal, and IPv4 addresses mapped to IPv6. It returns these as IPv4.
+// decimal numbers with leading zeros, and IPv4 addresses mapped to IPv6. It returns these as IPv4.
 func ParseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(withoutZeros(s))
 	if err == nil && a.Zone() != "" {

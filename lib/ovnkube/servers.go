@@ -39,8 +39,8 @@ func serverRole(o Options) role {
 	return role{Role: settings.Role{Log: log, Quiet: true, Serve: serve}, differences: serverDifferences}
 }
 
-// configured are the servers configured by this process. Members of a RAFT cluster share the row SSL: a process that wrote its
-// files again and again would fight with a master that has others.
+// configured are the servers configured by this process. Members of a RAFT cluster share the row SSL: a process writing its
+// files again and again would fight with a master with others.
 type configured struct {
 	log     *logrus.Entry
 	servers map[string]dbserver.Server // last ones, by database
@@ -51,7 +51,7 @@ func newConfigured(log *logrus.Entry) *configured {
 	return &configured{log: log, servers: map[string]dbserver.Server{}, foreign: map[string]ovsdb.Files{}}
 }
 
-// configure configures all servers within reach, each once. Then it only adds rows that are missing.
+// configure configures all servers within reach, each once. Then it only adds missing rows.
 func (c *configured) configure(ctx context.Context, all []dbserver.Server) error {
 	var failed []error
 	for _, server := range all {

@@ -14,7 +14,7 @@ import (
 )
 
 // Two masters with other files do not rewrite the row SSL of a shared database in turn. The last one to start wins, and the
-// other one warns once. Rows that are gone are written again.
+// other one warns once. Missing rows are written again.
 func TestMastersWithOtherFiles(t *testing.T) {
 	require.Nothing(t, require.Central, ovntest.Missing())
 	c, err := ovntest.Start(ovntest.Options{})

@@ -19,7 +19,7 @@ func (g *gathering) end() <-chan time.Time {
 	return time.After(time.Until(g.current.end))
 }
 
-// worked starts the interval after a work: after, or a longer one that keys asked for during the work.
+// worked starts the interval after a work: after, or a longer one asked for by keys during the work.
 func (g *gathering) worked(after interval) {
 	g.current = after
 	if g.next.length > after.length {

@@ -24,7 +24,7 @@ const (
 	Limited     = 51  // STATUS: also, running containers may have limited connectivity
 )
 
-// StatusPatience bounds the wait of STATUS for a program that may be restarting: a restart takes seconds. If STATUS fails once,
+// StatusPatience bounds the wait of STATUS for a restarting program: a restart takes seconds. If STATUS fails once,
 // the kubelet makes its Node NotReady, and the pods leave all Services. The shim waits for the server, and the server then for
 // the daemons: both together must end before the kubelet, which asks every 5 s, takes the runtime for dead after 30 s without
 // an answer (kubelet, maxWaitForContainerRuntime).

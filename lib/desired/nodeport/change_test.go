@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/nftables"
 )
 
-// A part of a host that ChangeOf leaves out stays the same.
+// Parts of a host left out by ChangeOf stay the same.
 func TestChangeOfLeavesOutWhatStays(t *testing.T) {
 	left := map[string]int{}
 	for seed := range uint64(700) {

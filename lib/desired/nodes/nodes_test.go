@@ -218,7 +218,7 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// A Node that is deleted by mistake and registers again has its former subnets, in one event or two. Its rows go at once.
+// A Node deleted by mistake and registered again has its former subnets, in one event or two. Its rows go at once.
 func TestANodeThatRegistersAgain(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24,fd00::/48")
 	for _, name := range []string{"n1", "n2"} {

@@ -27,7 +27,7 @@ func (n Node) equal(o Node) bool {
 }
 
 // An Allocator gives subnets to nodes: one of each family of its ranges, from the first range with room. A node keeps its
-// subnets while it exists. Those of a node that is gone are kept for the next one of its name while there are others.
+// subnets while it exists. Those of a removed node are kept for the next one of its name while there are others.
 type Allocator struct {
 	pools    []*pool // in the order of the ranges
 	nodes    map[string]*node
@@ -212,7 +212,7 @@ func (a *Allocator) complete(n *node) {
 	}
 }
 
-// keep keeps subnets that nobody has for the next node of a name.
+// keep keeps free subnets for the next node of a name.
 func (a *Allocator) keep(name string, subnets []netip.Prefix) {
 	for _, s := range subnets {
 		if _, taken := a.held.overlapping(s); !taken && a.inRange(s) {

@@ -156,7 +156,7 @@ func TestFullRanges(t *testing.T) {
 	}
 }
 
-// A node that is there again has its former subnets, as long as others can have other ones. All subnets of a range are given.
+// A node made again has its former subnets, as long as others can have other ones. All subnets of a range are given.
 func TestANodeThatIsThereAgain(t *testing.T) {
 	a := New(parse(t, "10.0.0.0/22/24,10.1.0.0/23/24,fd00::/61"))
 	put := func(name, want string) {
@@ -195,7 +195,7 @@ func TestANodeThatIsThereAgain(t *testing.T) {
 	}
 }
 
-// A subnet that was released is given to another node after a whole round, restarts or not.
+// A released subnet is given to another node after a whole round, restarts or not.
 func TestRounds(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		ranges := parse(t, "10.0.0.0/21/24,fd00::/61")

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// former are the subnets of nodes that are gone, for the next nodes of their names: a Node may be deleted by mistake, and its
+// former are the subnets of removed nodes, for the next nodes of their names: a Node may be deleted by mistake, and its
 // pods go on. None overlaps another one, so there are at most as many as a range has.
 type former struct {
 	subnets held
@@ -13,7 +13,7 @@ type former struct {
 	names   map[string][]netip.Prefix
 }
 
-// add records a subnet of a node that is gone. No node has a part of it.
+// add records a subnet of a removed node. No node has a part of it.
 func (f *former) add(s netip.Prefix, name string) {
 	f.forget(s)
 	if f.of == nil {

@@ -24,7 +24,7 @@ type simulation struct {
 	copied map[string][]netip.Prefix // of record, in the ConfigMap
 	marks  []netip.Prefix
 	master *Allocator // nil: none runs
-	// former are the subnets of nodes that are gone, as far as a master knows them and gave them to nobody since.
+	// former are the subnets of removed nodes, as far as a master knows them and gave them to nobody since.
 	former map[string][]netip.Prefix
 	// free are the nodes that may get other subnets: those made again, and those with edited annotations when the record
 	// and its copy were lost.
@@ -225,7 +225,7 @@ func (s *simulation) allocate() {
 	}
 }
 
-// forget forgets the former subnets of nodes that are there again, and those that other nodes got.
+// forget forgets the former subnets of nodes made again, and those given to other nodes.
 func (s *simulation) forget() {
 	for name, subnets := range s.former {
 		if s.nodes[name].Name != "" {
@@ -238,7 +238,7 @@ func (s *simulation) forget() {
 	}
 }
 
-// formerly are all subnets of nodes that are gone.
+// formerly are all subnets of removed nodes.
 func (s *simulation) formerly() []netip.Prefix {
 	return slices.Concat(slices.Collect(maps.Values(s.former))...)
 }
@@ -321,7 +321,7 @@ func (s *simulation) granted(p netip.Prefix) bool {
 	return false
 }
 
-// checkFormer checks that a node that is there again has its former subnets, unless it has wished others, or another Node
+// checkFormer checks that a node made again has its former subnets, unless it has wished others, or another Node
 // these.
 func (s *simulation) checkFormer(name string) {
 	got := s.master.Subnets(name)

@@ -214,7 +214,7 @@ func declareDown(ctx context.Context, sw *vswitch.Switch, log *logrus.Entry, mod
 	return err
 }
 
-// Leave replaces the declaration of a helper that has removed its flows of a bridge, "" for none: a gateway that still shares it
+// Leave replaces the declaration of a helper after removal of its flows of a bridge, "" for none: a gateway still sharing it
 // is down, and others stay as declared. Without a gateway there is no declaration.
 func Leave(ctx context.Context, sw *vswitch.Switch, bridge string) error {
 	all, err := sw.Interfaces(ctx)

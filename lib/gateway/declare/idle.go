@@ -36,7 +36,7 @@ type Idle struct {
 }
 
 // Failed declares the gateways of this host down if the helper could not start for DownAfter, or ends because its
-// configuration is wrong, and they cannot forward packets. nic is the one that the configuration names, or "".
+// configuration is wrong, and they cannot forward packets. nic is the one named by the configuration, or "".
 func (i *Idle) Failed(ctx context.Context, sw *vswitch.Switch, rundir, nic string, why error) {
 	if i.since.IsZero() {
 		i.since = time.Now()

@@ -36,7 +36,7 @@ func (p *Proxy) Need(parts []string, leaving bool) {
 	p.needed, p.leaving = parts, leaving
 }
 
-// Tried records the result of a part that was updated with all Services known.
+// Tried records the result of an update of a part with all Services known.
 func (p *Proxy) Tried(part string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,7 +24,7 @@ func status(h http.Handler, path string) int {
 	return w.Code
 }
 
-// /healthz is 503 until all parts are there, after a minute of failures, and for a Node that leaves.
+// /healthz is 503 until all parts are there, after a minute of failures, and for a leaving Node.
 func TestHealthOfTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, broken := &Proxy{}, errors.New("broken")

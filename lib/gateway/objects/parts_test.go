@@ -17,7 +17,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// newTouched returns Objects with all Services known, and a function to record an event, which returns the parts touched.
+// newTouched returns Objects with all Services known, and a function to record an event and return the parts touched.
 func newTouched() (*Objects, func(kube.Event) []string) {
 	o := New(Parts{Services: []string{"all"}, Unresolved: "unresolved", Changed: func(was, now *service.Resolved) (parts []string) {
 		c := nodeport.ChangeOf(nodeport.Host{}, was, now)
@@ -58,7 +58,7 @@ func aSlice(of *corev1.Service, address string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// An event of a Service touches the parts that depend on it. Each one touched all parts.
+// An event of a Service touches its dependent parts only. Each one touched all parts.
 func TestEventsOfServicesTouchFewParts(t *testing.T) {
 	_, take := newTouched()
 	web, dns, door := aService("web", "172.30.0.1", "TCP", 0), aService("dns", "172.30.0.2", "UDP", 0), aService("door", "172.30.0.3", "TCP", 30080)

@@ -37,8 +37,8 @@ func limits() []limit {
 	}
 }
 
-// Raise raises the limits that are lower in a directory, and returns the changes. Missing limits are skipped: the kernel has not
-// loaded nf_conntrack yet. So are those that are read-only, as nf_conntrack_max is outside of the initial network namespace.
+// Raise raises too low limits in a directory, and returns the changes. Missing limits are skipped: the kernel has not
+// loaded nf_conntrack yet. So are read-only ones, as nf_conntrack_max is outside of the initial network namespace.
 func Raise(dir string) (changes []string, err error) {
 	var errs []error
 	for _, l := range limits() {

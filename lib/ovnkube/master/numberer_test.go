@@ -139,7 +139,7 @@ func TestABadClaimHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A Node with rows that the database refuses, here because another row of ours has a name, holds up no other Node, and is told:
+// A Node with rows refused by the database, here because another row of ours has a name, holds up no other Node, and is told:
 // also beside a Node with a refused claim, which each step looks at.
 func TestARefusedNodeHoldsUpNobody(t *testing.T) {
 	central := startCentral(t)

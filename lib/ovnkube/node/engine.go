@@ -207,7 +207,7 @@ func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
 	return switchState{ofPasses(all, e.followPod.Load()), e.sw.ExternalIDs()}, nil
 }
 
-// ofPasses selects the interfaces that a pass depends on. Each host that joins the cluster or leaves it changes a tunnel.
+// ofPasses selects the interfaces relevant to a pass. Each host that joins the cluster or leaves it changes a tunnel.
 func ofPasses(all []vswitch.Interface, pods bool) []vswitch.Interface {
 	return slices.DeleteFunc(all, func(i vswitch.Interface) bool { return i.IsTunnel() || i.ExternalIDs[names.Sandbox] != "" && !pods })
 }

@@ -7,7 +7,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A tunnel to a host that joins the cluster causes no pass, nor does a pod, unless passes wait for pods.
+// A tunnel to a joining host causes no pass, nor does a pod, unless passes wait for pods.
 func TestInterfacesOfPasses(t *testing.T) {
 	for _, c := range []struct {
 		pods bool

@@ -39,7 +39,7 @@ func (s Server) Configure(ctx context.Context, ours map[string]string, log *logr
 	return changed, err
 }
 
-// Restore adds rows that are missing, as Configure does, and reports whether there were any. Files of another program stay: it
+// Restore adds missing rows, as Configure does, and reports whether there were any. Files of another program stay: it
 // returns them.
 func (s Server) Restore(ctx context.Context, ours map[string]string, log *logrus.Entry) (changed bool, foreign ovsdb.Files, err error) {
 	changed, files, err := s.write(ctx, log, func(have rows) []libovsdb.Operation {

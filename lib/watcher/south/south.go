@@ -114,7 +114,7 @@ func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 	_ = sb.Run(ctx, tell, nil) // ends with ctx
 }
 
-// onePending returns a Send that omits functions while one is waiting: that one reads the state of all events.
+// onePending returns a Send for one waiting function at a time, without the later ones: it reads the state of all events.
 func (f *Follower) onePending() func(func() []nb.Unit) {
 	var sent atomic.Bool
 	return func(run func() []nb.Unit) {
