@@ -16,6 +16,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// informersOfPods returns Informers of pods at a server, and a silent log.
+func informersOfPods(t *testing.T, url string) (*Informers, Kind, *logrus.Entry) {
+	t.Helper()
+	i, pods := NewInformers(&rest.Config{Host: url}), KindOf(&corev1.Pod{})
+	if err := i.add([]Kind{pods}); err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return i, pods, logrus.NewEntry(log)
+}
+
 // The objects of one node are listed from the API server's cache, those of a cluster as they are now.
 func TestListsOfOneNodeComeFromTheCache(t *testing.T) {
 	asked := make(chan url.Values, 10)
@@ -30,18 +42,12 @@ func TestListsOfOneNodeComeFromTheCache(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
 	}))
 	defer s.Close()
-	i := NewInformers(&rest.Config{Host: s.URL})
-	pods := KindOf(&corev1.Pod{})
-	if err := i.add([]Kind{pods}); err != nil {
-		t.Fatal(err)
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	i, pods, log := informersOfPods(t, s.URL)
 	for node, want := range map[string]url.Values{
 		"":   {"limit": {"500"}},
 		"n1": {"fieldSelector": {"spec.nodeName=n1"}, "limit": {"500"}, "resourceVersion": {"0"}},
 	} {
-		leave := i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(Event) {}}}, logrus.NewEntry(log))
+		leave := i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(Event) {}}}, log)
 		if diff := cmp.Diff(want, <-asked); diff != "" {
 			t.Errorf("node %q (-want +got)\n%s", node, diff)
 		}
@@ -65,16 +71,10 @@ func TestOneListForRolesThatStartTogether(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"p"},"spec":{"nodeName":"n1"}}]}`)
 	}))
 	defer s.Close()
-	i := NewInformers(&rest.Config{Host: s.URL})
-	pods := KindOf(&corev1.Pod{})
-	if err := i.add([]Kind{pods}); err != nil {
-		t.Fatal(err)
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	i, pods, log := informersOfPods(t, s.URL)
 	join := func(node string) (chan Event, func()) {
 		events := make(chan Event, 10)
-		return events, i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(e Event) { events <- e }}}, logrus.NewEntry(log))
+		return events, i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(e Event) { events <- e }}}, log)
 	}
 	listed := func(events chan Event, count int) {
 		t.Helper()
@@ -113,16 +113,10 @@ func TestAForbiddenKindIsEmptyForThoseWhoMayDoWithout(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
 	}))
 	defer s.Close()
-	i := NewInformers(&rest.Config{Host: s.URL})
-	pods := KindOf(&corev1.Pod{})
-	if err := i.add([]Kind{pods}); err != nil {
-		t.Fatal(err)
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	i, pods, log := informersOfPods(t, s.URL)
 	for range 2 { // the second one joins while the first one waits for the next try, a minute later
 		events := make(chan Event, 10)
-		defer i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, logrus.NewEntry(log))()
+		defer i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, log)()
 		if e := <-events; !e.Replace || len(slices.Collect(e.Objects)) != 0 {
 			t.Errorf("got %+v", e)
 		}
