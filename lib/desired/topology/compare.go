@@ -89,7 +89,7 @@ func ChangedGateways(old, now Cluster) []string {
 	all := gatewayInputs(old) != gatewayInputs(now)
 	changed := []string{}
 	for name, g := range now.Gateways {
-		if was, ok := old.Gateways[name]; all || !ok || !g.Equal(was) {
+		if was, ok := old.Gateways[name]; all || !ok || !g.Equal(was) || len(g.Rampout) > 0 && !slices.Equal(g.own(now), was.own(old)) {
 			changed = append(changed, name)
 		}
 	}

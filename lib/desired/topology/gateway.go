@@ -326,6 +326,9 @@ func (g Gateway) NodeIn(c Cluster) string {
 	return g.Node
 }
 
+// own are the subnets of the node on a gateway's host.
+func (g Gateway) own(c Cluster) []netip.Prefix { return c.Nodes[g.NodeIn(c)] }
+
 // WithNodeOnChassis returns c with node as the Node of all gateways on a chassis,
 // and of no others.
 func (c Cluster) WithNodeOnChassis(node, chassis string) Cluster {

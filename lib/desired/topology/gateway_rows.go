@@ -264,7 +264,7 @@ func (c Cluster) GatewayRoutesBut(name string, cut func(family netip.Addr, own b
 	}
 	for _, pin := range g.Rampout {
 		for _, join := range g.Join {
-			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) && !cut(join, ipnet.Within([]netip.Prefix{pin}, c.Nodes[g.Node])) {
+			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) && !cut(join, ipnet.Within([]netip.Prefix{pin}, g.own(c))) {
 				if c.byPolicy(pin) {
 					rows = append(rows, c.inside().pin(name, pin, join)...)
 				} else {

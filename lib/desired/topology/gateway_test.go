@@ -2,7 +2,9 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,6 +219,32 @@ Logical_Router_Static_Route gw3/fd98::3/128 ip_prefix="fd98::3" nexthop="fd98::3
 `
 	if diff := cmp.Diff(want, text(append(c.GatewayRoutes("gw2"), c.GatewayRoutes("gw3")...))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The pods of a node are a gateway's own while the Node is on its host: not those of a Node registered again on another host.
+func TestPinsOfANodeOnAnotherHost(t *testing.T) {
+	c := dual(t)
+	sw := slices.Collect(maps.Keys(c.Nodes))[0]
+	g := gateway(2)
+	g.Node, g.Rampout = sw, c.Nodes[sw][:1]
+	c = with(t, c, "gw2", g)
+	pins := func(c Cluster) int {
+		return strings.Count(text(c.GatewayRoutesBut("gw2", func(_ netip.Addr, own bool) bool { return !own })), "gw2/from/")
+	}
+	c.Chassis = map[string]string{sw: g.Chassis}
+	moved := c
+	moved.Chassis = map[string]string{sw: "elsewhere"}
+	if pins(c) != 1 || pins(moved) != 0 {
+		t.Errorf("%d pins on its host, %d on another", pins(c), pins(moved))
+	}
+	gone := c
+	gone.Nodes = maps.Clone(c.Nodes)
+	delete(gone.Nodes, sw)
+	for _, now := range []Cluster{moved, gone} {
+		if got := ChangedGateways(c, now); !slices.Contains(got, "gw2") {
+			t.Errorf("changed: %q", got)
+		}
 	}
 }
 
