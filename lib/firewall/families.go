@@ -37,8 +37,9 @@ func PlanFamilies(ctx context.Context, setting string, s Scope, want []FamilyRul
 // rules of ours.
 func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) error) error {
 	for _, family := range ipnet.Families() {
-		rules := rulesOf(want, family)
-		err := do(New(setting, family), rules)
+		f, rules := New(setting, family), rulesOf(want, family)
+		f.once = true
+		err := do(f, rules)
 		absent := errors.Is(err, ErrMissing) || family.Is6() && errors.Is(err, iptables.ErrUnreadable)
 		if err != nil && !(absent && rules == nil) {
 			return err

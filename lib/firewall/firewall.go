@@ -49,6 +49,7 @@ var ErrMissing = errors.New("no packet filter for the rules of this host")
 type Firewall struct {
 	family  netip.Addr
 	setting string // see config.Config
+	once    bool   // for one command, which does not wait for a slow program
 	// tidied says when a scope of a program without our rules was written.
 	tidied map[tidyKey]tidied
 
@@ -124,10 +125,11 @@ func (f *Firewall) find() (programs, error) {
 	switch {
 	case f.setting == config.AnyFirewall && err2 == nil: // also later, such as once the kernel has loaded nf_tables
 		f.found.chosen, f.found.why = config.NFTables, "since nft works here"
-	case f.setting == config.AnyFirewall && errors.Is(err2, nftables.ErrSlow): // a loaded host, as after a boot: no other choice yet
-		if f.found.chosen == "" && f.found.table.There() {
+	case f.setting == config.AnyFirewall && errors.Is(err2, nftables.ErrSlow) && f.found.table.There():
+		if f.found.chosen == "" {
 			f.found.chosen, f.found.why = config.NFTables, "since they are there"
 		}
+	case f.setting == config.AnyFirewall && errors.Is(err2, nftables.ErrSlow) && !f.once: // a loaded host, as after a boot: no other choice yet
 	case f.setting == config.AnyFirewall && err == nil: // also if nft is removed
 		f.found.chosen, f.found.why = config.IPTables, "since "+err2.Error()
 	}
@@ -341,7 +343,7 @@ func spareIn(ctx context.Context, tool *iptables.Firewall, servers nodeport.Serv
 	return err
 }
 
-// Plan returns the changes that Sync would make, as far as its programs are there.
+// Plan returns the changes that Sync would make, as far as its programs are there. A missing program for no changes is no error.
 func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) (lines []string, err error) {
 	found, missing := f.find()
 	switch {
@@ -360,7 +362,7 @@ func (f *Firewall) Plan(ctx context.Context, s Scope, want Rules) (lines []strin
 		}
 		lines = append(lines, more...)
 	}
-	if missing != nil && want == nil && len(lines) == 0 {
+	if len(lines) == 0 && (want == nil || found.nft()) {
 		return nil, nil
 	}
 	return lines, missing

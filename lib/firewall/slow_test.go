@@ -28,3 +28,27 @@ func TestASlowProgramChangesNoChoice(t *testing.T) {
 		t.Fatalf("the rules of nftables are there: %v, %q", err, changes)
 	}
 }
+
+// A command does not wait until nft is fast again: it makes its rules in iptables, but for those that are there.
+func TestACommandBesideASlowProgram(t *testing.T) {
+	dir := inFreshNamespace(t)
+	want := []FamilyRules{{netip.IPv4Unspecified(), gateway}}
+	repair := breaks(t, filepath.Join(dir, "nft"), "exec /bin/sleep 60")
+	if lines, err := PlanFamilies(t.Context(), config.AnyFirewall, Local, want); err != nil || len(lines) == 0 {
+		t.Fatalf("planned: %q, %v", lines, err)
+	}
+	if err := SyncFamilies(t.Context(), config.AnyFirewall, Local, want); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := PlanFamilies(t.Context(), config.AnyFirewall, Local, want); err != nil || len(lines) > 0 {
+		t.Fatalf("planned after that: %q, %v", lines, err)
+	}
+	repair()
+	if err := SyncFamilies(t.Context(), config.AnyFirewall, Local, want); err != nil {
+		t.Fatal(err)
+	}
+	breaks(t, filepath.Join(dir, "nft"), "exec /bin/sleep 60")
+	if lines, err := PlanFamilies(t.Context(), config.AnyFirewall, Local, want); err != nil || len(lines) > 0 {
+		t.Fatalf("the rules of nftables are there, but planned: %q, %v", lines, err)
+	}
+}
