@@ -82,7 +82,8 @@ func (f *informer) begin(restart context.CancelFunc) *cache.Reflector {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.node, f.listed, f.restart = f.commonNode(), false, restart
-	return cache.NewReflectorWithOptions(newSource(f.kind, f.client, f.node), f.kind.Object, f, cache.ReflectorOptions{Name: f.kind.Name})
+	latest := slices.ContainsFunc(f.subscribers, func(s *subscriber) bool { return s.Latest })
+	return cache.NewReflectorWithOptions(newSource(f.kind, f.client, f.node, latest), f.kind.Object, f, cache.ReflectorOptions{Name: f.kind.Name})
 }
 
 // run follows objects until ctx is done.

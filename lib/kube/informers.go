@@ -33,6 +33,9 @@ type Subscription struct {
 	Node string
 	// Optional, as in Kind, for this role.
 	Optional bool
+	// Latest: a list is the state of the cluster at that time. Other lists may be some seconds old, and the changes since
+	// then follow. Few processes of a cluster may want it: each such list reads all objects from etcd.
+	Latest bool
 	// Send gets every change: first one Replace, then single changes, and a Replace again after a long loss of the
 	// connection, or when another role subscribes later. It must not block.
 	Send func(Event)
@@ -179,7 +182,7 @@ func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 // ListOn is List for the objects of one kind on a node, or for this Node, as Subscription.Node says; "": for all.
 func (i *Informers) ListOn(ctx context.Context, k Kind, node string) (Event, error) {
 	e := Event{Kind: k, Replace: true, Objects: unpacked[any](nil)}
-	list, err := newSource(k, i.client(k), node).ListWithContext(ctx, metav1.ListOptions{})
+	list, err := newSource(k, i.client(k), node, node == "").ListWithContext(ctx, metav1.ListOptions{})
 	if k.Optional && unavailable(err) {
 		return e, nil
 	}

@@ -28,8 +28,8 @@ func informersOfPods(t *testing.T, url string) (*Informers, Kind, *logrus.Entry)
 	return i, pods, logrus.NewEntry(log)
 }
 
-// The objects of one node are listed from the API server's cache, those of a cluster as they are now.
-func TestListsOfOneNodeComeFromTheCache(t *testing.T) {
+// Objects are listed from the API server's cache, unless a role needs the latest ones.
+func TestListsComeFromTheCache(t *testing.T) {
 	asked := make(chan url.Values, 10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -43,13 +43,18 @@ func TestListsOfOneNodeComeFromTheCache(t *testing.T) {
 	}))
 	defer s.Close()
 	i, pods, log := informersOfPods(t, s.URL)
-	for node, want := range map[string]url.Values{
-		"":   {"limit": {"500"}},
-		"n1": {"fieldSelector": {"spec.nodeName=n1"}, "limit": {"500"}, "resourceVersion": {"0"}},
+	for _, tt := range []struct {
+		node   string
+		latest bool
+		want   url.Values
+	}{
+		{"", true, url.Values{"limit": {"500"}}},
+		{"", false, url.Values{"limit": {"500"}, "resourceVersion": {"0"}}},
+		{"n1", false, url.Values{"fieldSelector": {"spec.nodeName=n1"}, "limit": {"500"}, "resourceVersion": {"0"}}},
 	} {
-		leave := i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: node, Send: func(Event) {}}}, log)
-		if diff := cmp.Diff(want, <-asked); diff != "" {
-			t.Errorf("node %q (-want +got)\n%s", node, diff)
+		leave := i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Node: tt.node, Latest: tt.latest, Send: func(Event) {}}}, log)
+		if diff := cmp.Diff(tt.want, <-asked); diff != "" {
+			t.Errorf("node %q, latest %v (-want +got)\n%s", tt.node, tt.latest, diff)
 		}
 		leave()
 	}

@@ -58,33 +58,34 @@ type source struct {
 	kind     Kind
 	client   rest.Interface
 	selector apifields.Selector
+	latest   bool // see Subscription.Latest
 }
 
 // newSource returns the source of all objects of a kind, or of those on one node.
-func newSource(k Kind, c rest.Interface, node string) source {
+func newSource(k Kind, c rest.Interface, node string, latest bool) source {
 	selector := apifields.Everything()
 	if node != "" {
 		selector = apifields.OneTermEqualSelector(k.field, node)
 	}
-	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k, c, selector}
+	return source{cache.NewListWatchFromClient(c, k.Name, corev1.NamespaceAll, selector), k, c, selector, latest}
 }
 
 // IsWatchListSemanticsUnSupported makes the reflector begin with LIST, not with a WATCH of all objects (WatchList), the
 // default of client-go since 0.35: that has no pages, and decodes each object in full.
 func (s source) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, and trims and packs each
-// page, because all objects in full would take hundreds of megabytes in a large cluster.
+// ListWithContext implements cache.ListerWithContext. It reads the latest state page by page, if that is wanted, and trims
+// and packs each page, because all objects in full would take hundreds of megabytes in a large cluster.
 //
-// Those of one node are few. They are listed as the reflector says: from the API server's cache, which has an index of
-// the pods of a node. Without that, API servers before 1.34 would read all pods of the cluster, for each host.
+// Other lists are as the reflector says: from the API server's cache, which has an index of the pods of a node. Without
+// that, API servers before 1.34 would read all objects from etcd, for each host, and all at once after their restart.
 func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	var packing errgroup.Group
 	packing.SetLimit(1) // or pages of a fast server would take much memory
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return s.page(ctx, options, &packing)
 	})
-	if s.selector.Empty() {
+	if s.latest {
 		options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	} else {
 		pages.PageSize = options.Limit

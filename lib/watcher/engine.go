@@ -292,7 +292,7 @@ func (e *engine) followObjects(ctx context.Context) {
 // Services that take long.
 func (e *engine) subscriptions() (all []kube.Subscription) {
 	for _, k := range e.kinds {
-		all = append(all, kube.Subscription{Kind: k, Send: func(ev kube.Event) {
+		all = append(all, kube.Subscription{Kind: k, Latest: true, Send: func(ev kube.Event) {
 			e.loop.SendTo(k.Name, func() []nb.Unit { return e.recordObjects(ev) })
 		}})
 	}

@@ -118,7 +118,7 @@ func (n *numberer) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		n.links.Cluster.Follow(ctx, n.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Send: func(ev kube.Event) {
+		n.links.Cluster.Follow(ctx, n.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Latest: true, Send: func(ev kube.Event) {
 			n.send(func() []nb.Unit { return n.record(ev) })
 		}})
 	})
