@@ -314,7 +314,7 @@ func (e *engine) wanted() view {
 	h, own := e.helper, subnetsOf(e.addrs[e.ports.management])
 	v := view{
 		host: nodeport.Host{
-			Node: h.nodeName(e.ports), Zone: e.objects.Zone, Addrs: all, Nodes: e.objects.Nodes, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
+			Node: h.nodeName(e.ports), Zone: e.objects.Zone, Addrs: all, Nodes: e.objects.Nodes, Reported: e.objects.Reported, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
 		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},

@@ -190,6 +190,7 @@ func (b *builder) from(table, builtIn string, rules ...string) {
 func (b *builder) frame() {
 	b.output()
 	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+FrontendsChain)...)
+	b.mapped()
 	b.from("nat", "POSTROUTING")
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		if m := b.host.Management; m != "" { // no pod shares its address

@@ -22,6 +22,8 @@ type Host struct {
 	Addrs []netip.Addr
 	// Nodes are the known addresses of all nodes.
 	Nodes Nodes
+	// Reported are status.addresses of the host's own Node.
+	Reported []corev1.NodeAddress
 	// Routed, unless empty, are the subnets of cluster IPs to which the host has
 	// routes by Management.
 	Routed []netip.Prefix

@@ -44,6 +44,8 @@ type Objects struct {
 	// Nodes are the addresses of nodes, and Zone the zone of Node: "" if there is none.
 	Nodes nodeport.Nodes
 	Zone  string
+	// Reported are status.addresses of Node.
+	Reported []corev1.NodeAddress
 	// Leaving: the node is about to be deleted or gone, and shall get no new connections of load balancers.
 	Leaving bool
 
@@ -283,12 +285,12 @@ func (o *Objects) HostPods() []hostport.Pod {
 	return out
 }
 
-// takeNodes records the addresses of nodes, and the zone of this one and whether it leaves. Nothing waits for them: until they are known,
+// takeNodes records the addresses of nodes, and the zone of this one, all its addresses, and whether it leaves. Nothing waits for them: until they are known,
 // the host's own connections to NodePorts of policy Local lose their source address,
 // those to its own endpoints follow no hints for its zone, and
 // Services may have frontends at ports reserved on other nodes' addresses.
 func (o *Objects) takeNodes(ev kube.Event) []string {
-	now, zone, leaving := maps.Clone(o.Nodes), o.Zone, o.Leaving
+	now, zone, reported, leaving := maps.Clone(o.Nodes), o.Zone, o.Reported, o.Leaving
 	put := func(object any, gone bool) {
 		n := object.(*corev1.Node)
 		if gone {
@@ -297,22 +299,22 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 			now.Put(n)
 		}
 		if strings.EqualFold(n.Name, o.Node) {
-			zone, leaving = n.Labels[corev1.LabelTopologyZone], gone || isLeaving(n)
+			zone, reported, leaving = n.Labels[corev1.LabelTopologyZone], n.Status.Addresses, gone || isLeaving(n)
 		}
 	}
 	if ev.Replace {
 		clear(now)
-		zone, leaving = "", o.Node != ""
+		zone, reported, leaving = "", nil, o.Node != ""
 		for n := range ev.Objects {
 			put(n, false)
 		}
 	} else {
 		put(ev.Object, ev.Gone)
 	}
-	if zone == o.Zone && leaving == o.Leaving && maps.EqualFunc(o.Nodes, now, slices.Equal) {
+	if zone == o.Zone && leaving == o.Leaving && slices.Equal(reported, o.Reported) && maps.EqualFunc(o.Nodes, now, slices.Equal) {
 		return nil
 	}
-	o.Nodes, o.Zone, o.Leaving = now, zone, leaving
+	o.Nodes, o.Zone, o.Reported, o.Leaving = now, zone, reported, leaving
 	return o.parts.Services
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,6 +136,37 @@ func TestTheZoneOfThisNode(t *testing.T) {
 	}
 	if touched := put("n2", "north"); o.Zone != "east" || len(touched) != 0 {
 		t.Errorf("another node's: zone %q, touched %v", o.Zone, touched)
+	}
+}
+
+// Only the addresses of a host's own Node, of any type, are known besides InternalIPs, and not after the Node is gone.
+func TestAddressesOfTheOwnNode(t *testing.T) {
+	o := New(Parts{Services: []string{"nat"}}, true)
+	o.Node = "n1"
+	node := func(name, external string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: external}}
+		return n
+	}
+	for i, step := range []struct {
+		event         kube.Event
+		want, touched string
+	}{
+		{kube.Event{Object: node("n1", "203.0.113.1")}, "203.0.113.1", "nat"},
+		{kube.Event{Object: node("n1", "203.0.113.1")}, "203.0.113.1", ""},
+		{kube.Event{Object: node("N1", "203.0.113.3")}, "203.0.113.3", "nat"},
+		{kube.Event{Object: node("n2", "203.0.113.2")}, "203.0.113.3", "nat"}, // a new node
+		{kube.Event{Object: node("n2", "203.0.113.4")}, "203.0.113.3", ""},
+		{kube.Event{Replace: true, Objects: slices.Values([]any{node("n2", "203.0.113.4")})}, "", "nat"},
+	} {
+		touched := o.takeNodes(step.event)
+		var got string
+		for _, a := range o.Reported {
+			got += a.Address
+		}
+		if got != step.want || strings.Join(touched, " ") != step.touched {
+			t.Errorf("step %d: %q, touched %v", i, got, touched)
+		}
 	}
 }
 
