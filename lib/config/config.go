@@ -260,6 +260,9 @@ func (r *Resolver) Given(name string) bool {
 	return o.value != "" && o.source != "default"
 }
 
+// Source names the source of a setting's value, as in Show: --mtu, or ovn_k8s.conf: mtu.
+func (r *Resolver) Source(name string) string { return r.found[name].source }
+
 // Exists reports whether there is a file at a path.
 func (r *Resolver) Exists(path string) bool { return r.sources.exists(path) }
 

@@ -92,7 +92,7 @@ func Resolve(s config.Sources) (Options, error) {
 		q := &reader{r, &o}
 		q.read(c)
 		q.checkRoles(s.Flags)
-		o.Advice = append(advice(s), q.formerGateway(s.Flags)...)
+		o.Advice = append(q.advice(s.Flags), q.formerGateway(s.Flags)...)
 	})
 	o.Config = c
 	return o, err
@@ -128,32 +128,32 @@ func Of(c config.Config) Options {
 	return o
 }
 
-// advice describes options in use that have a better one.
-func advice(s config.Sources) (all []string) {
+// advice describes settings in use that have no effect, and options that have a better one.
+func (q *reader) advice(flags map[string]string) (all []string) {
 	for _, e := range table() {
-		now := e.Flags.Current()
-		if e.idle && s.Flags[now] != "" {
-			all = append(all, noEffect(now))
+		if e.idle && q.Given(e.Name) {
+			all = append(all, noEffect(q.Source(e.Name)))
 		}
 		for _, f := range e.Flags {
-			if f.Old && now != "" && s.Flags[f.Text] != "" {
+			if now := e.Flags.Current(); f.Old && now != "" && flags[f.Text] != "" {
 				all = append(all, fmt.Sprintf("--%s is an old name of --%s, and wins over it", f.Text, now))
 			}
 		}
 	}
-	if s.Flags["k8s-token"] != "" {
+	if flags["k8s-token"] != "" {
 		all = append(all, "--k8s-token is hidden from ps, but not from the shell's history and the unit's file: write the token to a file and give --k8s-api-token-file=FILE, which is read again when it changes")
 	}
-	if s.Flags[netController] != "" {
-		all = append(all, noEffect(netController))
+	if flags[netController] != "" {
+		all = append(all, noEffect("--"+netController))
 	}
-	if s.Flags["ha"] == "true" {
+	if flags["ha"] == "true" {
 		all = append(all, "--ha has no effect: the Northbound database is rebuilt from Kubernetes in any case")
 	}
 	return all
 }
 
-func noEffect(option string) string { return fmt.Sprintf("--%s has no effect; remove it", option) }
+// noEffect describes a value without effect by its source.
+func noEffect(source string) string { return source + " has no effect; remove it" }
 
 // formerGateway describes options of former releases for the gateway, with the one to give in their place.
 func (q *reader) formerGateway(flags map[string]string) []string {

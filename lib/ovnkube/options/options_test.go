@@ -280,6 +280,47 @@ func TestEverySource(t *testing.T) {
 	}
 }
 
+// A setting without effect has a line that names its source, whichever it is.
+func TestEverySettingWithoutEffect(t *testing.T) {
+	for _, e := range table() {
+		if !e.idle {
+			continue
+		}
+		value := e.Default
+		if value == "" {
+			value = "/x"
+		}
+		given := map[string]config.Sources{}
+		for _, n := range e.Flags {
+			given["--"+n.Text] = config.Sources{Flags: map[string]string{n.Text: value}}
+		}
+		for _, n := range e.Keys {
+			section, key, ok := strings.Cut(n.Text, ".")
+			place := "[" + section + "] " + key
+			if !ok {
+				place = n.Text
+			}
+			given["ovn_k8s.conf: "+place] = config.Sources{File: map[string]string{n.Text: value}}
+		}
+		for _, n := range e.Env {
+			given["environment: "+n.Text] = config.Sources{Env: map[string]string{n.Text: value}}
+		}
+		if e.ExternalID != "" {
+			given["external_ids:"+e.ExternalID] = config.Sources{ExternalIDs: map[string]string{e.ExternalID: value}}
+		}
+		for source, s := range given {
+			if s.Flags == nil {
+				s.Flags = map[string]string{}
+			}
+			s.Flags[initMaster] = "n1"
+			o, err := Resolve(s)
+			if err != nil || len(o.Advice) != 1 || !strings.HasPrefix(o.Advice[0], source+" has no effect") {
+				t.Errorf("%s: %q, %v", source, o.Advice, err)
+			}
+		}
+	}
+}
+
 // shown is the line of a setting.
 func shown(text, name string) string {
 	for line := range strings.Lines(text) {
