@@ -132,7 +132,7 @@ func Of(c config.Config) Options {
 func (q *reader) advice(flags map[string]string) (all []string) {
 	for _, e := range table() {
 		if e.idle && q.Given(e.Name) {
-			all = append(all, noEffect(q.Source(e.Name)))
+			all = append(all, noEffect(q.Source(e.Name), e.instead))
 		}
 		for _, f := range e.Flags {
 			if now := e.Flags.Current(); f.Old && now != "" && flags[f.Text] != "" {
@@ -144,7 +144,7 @@ func (q *reader) advice(flags map[string]string) (all []string) {
 		all = append(all, "--k8s-token is hidden from ps, but not from the shell's history and the unit's file: write the token to a file and give --k8s-api-token-file=FILE, which is read again when it changes")
 	}
 	if flags[netController] != "" {
-		all = append(all, noEffect("--"+netController))
+		all = append(all, noEffect("--"+netController, ""))
 	}
 	if flags["ha"] == "true" {
 		all = append(all, "--ha has no effect: the Northbound database is rebuilt from Kubernetes in any case")
@@ -152,8 +152,13 @@ func (q *reader) advice(flags map[string]string) (all []string) {
 	return all
 }
 
-// noEffect describes a value without effect by its source.
-func noEffect(source string) string { return source + " has no effect; remove it" }
+// noEffect describes a value without effect by its source, with what there is in its place.
+func noEffect(source, instead string) string {
+	if instead != "" {
+		instead = ": " + instead
+	}
+	return source + " has no effect" + instead + "; remove it"
+}
 
 // formerGateway describes options of former releases for the gateway, with the one to give in their place.
 func (q *reader) formerGateway(flags map[string]string) []string {

@@ -100,6 +100,7 @@ func TestChecks(t *testing.T) {
 		{"AC-06", "-init-master=n1 -k8s-apiserver=", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": ""}}, server, "http://localhost:8080"},
 		{"AC-07", "-init-master=n1 -cluster-subnet=10.1.0.0/16 -cluster-subnets=10.2.0.0/16", config.Sources{}, func(o Options) any { return fmt.Sprint(o.ClusterSubnets, o.Advice) }, "[10.1.0.0/16/24] [--cluster-subnet is an old name of --cluster-subnets, and wins over it]"},
 		{"no effect", "-init-master=n1 -metrics-bind-address=192.0.2.1:9102 -logfile-maxsize=9", config.Sources{}, func(o Options) any { return o.Advice }, "[--logfile-maxsize has no effect; remove it --metrics-bind-address has no effect; remove it]"},
+		{"log of the plugin", "-init-node=n1 -cnilogfile=/var/log/cni.log", config.Sources{}, advised, "--cnilogfile has no effect: the CNI server writes to the log of ovnkube, see --logfile; remove it"},
 		{"former master", "-init-master=n1 -net-controller", config.Sources{}, advised, "--net-controller has no effect; remove it"},
 		{"former gateway", "-init-node=n1 -init-gateways -gateway-localnet", config.Sources{}, advised, "--init-gateways, --gateway-localnet: of former releases; give --gateway-mode=local in its place"},
 		{"former gateway beside the mode", "-init-node=n1 -init-gateways -gateway-mode=shared", config.Sources{}, advised, "--init-gateways: no effect beside gateway-mode; remove it"},
@@ -401,7 +402,7 @@ func TestReaders(t *testing.T) {
 	want := map[string]string{
 		clusterSubnets: "[master]", sbAddress: "[master node]", nbAddress: "[master node]", gatewayNextHop: "[node]", nodePort: "[node]",
 		logLevel: "[restart]", "mtu": "[node]", "join-subnet": "[master node]", "nb-server-cert": "[master]", "sb-client-cert": "[master node]",
-		encapIP: "[node]", encapType: "[node]", kubeconfig: "[master node]", "pod-ip": "[]", encapPort: "[]",
+		encapIP: "[node]", encapType: "[node]", kubeconfig: "[master node]", "pod-ip": "[]", encapPort: "[]", "log-path": "[]",
 	}
 	for _, e := range table() {
 		if w, ok := want[e.Name]; ok && fmt.Sprint(e.Readers) != w {

@@ -14,8 +14,9 @@ type entry struct {
 	group       string
 	value       string // a word for the value in --help
 	boolean     bool
-	unsupported bool // it ends the program
-	idle        bool // it has no effect
+	unsupported bool   // it ends the program
+	idle        bool   // it has no effect
+	instead     string // what an idle one has in its place: for the advice
 }
 
 // Groups of --help.
@@ -67,6 +68,7 @@ const (
 	retryPeriod     = "ha-election-retry-period"
 	logLevel        = "loglevel"
 	logFile         = "logfile"
+	cniLogFile      = "log-path"
 	emptyLBEvents   = "ovn-empty-lb-events"
 	metricsPprof    = "metrics-enable-pprof"
 	metricsAddress  = "metrics-bind-address"
@@ -105,7 +107,7 @@ var changes = map[string]change{
 	encapType:              {common, "TYPE", named("encap-type"), []string{"encap-type"}, nil, "geneve"},
 	"cni-conf-path":        {cni, "DIR", named("cni-conf-dir"), []string{"cni.conf-dir"}, nil, ""},
 	"cni-plugin":           {cni, "NAME", named("cni-plugin"), []string{"cni.plugin"}, nil, ""},
-	"log-path":             {logging, "FILE", named("cnilogfile"), []string{"logging.cnilogfile"}, nil, ""},
+	cniLogFile:             {logging, "FILE", named("cnilogfile"), []string{"logging.cnilogfile"}, nil, ""},
 }
 
 // table returns all settings of ovnkube: those of lib/config with their historical names, then its own.
@@ -123,6 +125,10 @@ func table() []entry {
 			if c.defaultValue != "" {
 				e.Default = c.defaultValue
 			}
+		}
+		if s.Name == cniLogFile {
+			e.Default, e.Text, e.instead = "", "log file of the CNI plugin", "the CNI server writes to the log of ovnkube, see --logfile"
+			e = idle(e)
 		}
 		all = append(all, e)
 	}
