@@ -92,7 +92,7 @@ func Resolve(s config.Sources) (Options, error) {
 		q := &reader{r, &o}
 		q.read(c)
 		q.checkRoles(s.Flags)
-		o.Advice = append(q.advice(s.Flags), q.formerGateway(s.Flags)...)
+		o.Advice = slices.Concat(q.advice(s.Flags), q.formerGateway(s.Flags), q.localGateway())
 	})
 	o.Config = c
 	return o, err

@@ -102,9 +102,28 @@ func (q *reader) gateway() {
 	if q.Given(gatewayNextHop) {
 		g.NextHops = q.addresses(gatewayNextHop)
 	}
-	if q.Given(gatewayVLAN) {
+	switch {
+	case !q.Given(gatewayVLAN):
+	case g.Mode == Local && q.Value(gatewayVLAN) != "0":
+		q.Fail(gatewayVLAN, localRoutes+", without a VLAN; remove it, or give gateway-mode shared or spare")
+	default:
 		g.VLAN = q.Number(gatewayVLAN, 0, 4094)
 	}
+	if g.Mode == Local { // see localGateway
+		g.NIC, g.NextHops = "", nil
+	}
+}
+
+const localRoutes = "a local gateway sends by the routes of the host"
+
+// localGateway describes options without effect on a local gateway.
+func (q *reader) localGateway() (all []string) {
+	for _, name := range []string{gatewayNIC, gatewayNextHop} {
+		if q.Gateway.Mode == Local && q.Given(name) {
+			all = append(all, noEffect(q.Source(name), localRoutes))
+		}
+	}
+	return all
 }
 
 // databases checks the addresses of both databases, and the files for ssl:.

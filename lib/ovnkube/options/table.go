@@ -222,7 +222,7 @@ func own() []entry {
 		text(gateways, gatewayMode, "MODE", "", "shared, spare or local; without it the node has no gateway", "gateway.mode"),
 		text(gateways, gatewayNIC, "NIC", "", "NIC or bridge of the gateway; default: that of the default route", "gateway.interface"),
 		text(gateways, gatewayNextHop, "IP", "", "next hop of the gateway; default: that of the default route", "gateway.next-hop"),
-		text(gateways, gatewayVLAN, "VLAN", "", "VLAN of the network outside", "gateway.vlan-id"),
+		text(gateways, gatewayVLAN, "VLAN", "", "VLAN of the network outside; not with a local gateway", "gateway.vlan-id"),
 		truth(gateways, nodePort, "open NodePorts and external addresses on this host", "gateway.nodeport"),
 		text(logging, logLevel, "LEVEL", "4", "5 debug, 4 info, 3 warnings, 2 errors, 1 fatal errors", "logging.loglevel"),
 		text(logging, logFile, "FILE", "", "log file", "logging.logfile"),
