@@ -104,7 +104,7 @@ func TestEveryPrecedence(t *testing.T) {
 		for _, s := range options.Settings() {
 			has := []bool{len(s.Flags) > 0, s.ExternalID != "", len(s.Keys) > 0 && s.Name != "rundir" && s.Name != "logdir", len(s.Env) > 0}
 			at := slices.Index(has[level:], true)
-			if at < 0 || s.Name == "k8s-api-token-file" || s.Name == "rundir" || s.Name == "logdir" { // a token wins over its file
+			if at < 0 || s.Name == "k8s-api-token-file" || s.Name == "rundir" || s.Name == "logdir" { // see TestTokenAndFile
 				continue
 			}
 			want := []string{" --", " external_ids:", " " + path + ":", " environment: "}[level+at]
@@ -125,6 +125,57 @@ func TestEveryPrecedence(t *testing.T) {
 		}
 		if got := shown(out, s.Name); !strings.HasSuffix(got, " default") || !strings.Contains(got, s.Default) {
 			t.Errorf("%s: %s", s.Name, got)
+		}
+	}
+}
+
+// TestTokenAndFile: of a token and a file with one, that of the higher source counts, and the token if both have the same source.
+func TestTokenAndFile(t *testing.T) {
+	h := newHost(t)
+	h.startSwitch()
+	for _, kv := range h.env() {
+		name, value, _ := strings.Cut(kv, "=")
+		t.Setenv(name, value)
+	}
+	path := h.path("one.conf")
+	sources := []string{"--", "external_ids:", path + ": ", "environment: "}
+	tokens := []string{"k8s-token", "k8s-api-token", "[kubernetes] token", "K8S_TOKEN"}
+	files := []string{"k8s-api-token-file", "ovn-k8s-api-token-file", "k8s_api_token_file"} // no variable
+	for i, token := range tokens {
+		for j, file := range files {
+			t.Run(sources[i]+token+" "+sources[j]+file, func(t *testing.T) {
+				args, inFile := []string{"-config-file=" + path}, ""
+				h.vsctl("clear", "Open_vSwitch", ".", "external_ids")
+				give := func(source int, name, value string) {
+					switch source {
+					case 0:
+						args = append(args, "-"+name+"="+value)
+					case 1:
+						h.vsctl("set", "Open_vSwitch", ".", "external_ids:"+name+"="+value)
+					case 2:
+						section, key, _ := strings.Cut(strings.TrimPrefix(name, "["), "] ")
+						if key == "" {
+							section, key = "default", name
+						}
+						inFile += fmt.Sprintf("[%s]\n%s=%s\n", section, key, value)
+					case 3:
+						t.Setenv(name, value)
+					}
+				}
+				give(i, token, "canary")
+				give(j, file, "/token")
+				h.write("one.conf", inFile)
+				out := show(h, args...)
+				wantToken, wantFile := "******** "+sources[i]+token, "- -"
+				if j < i {
+					wantToken, wantFile = "- -", "/token "+sources[j]+file
+				}
+				for name, want := range map[string]string{"k8s-api-token": wantToken, "k8s-api-token-file": wantFile} {
+					if got := shown(out, name); got != name+" "+want {
+						t.Errorf("%s, want %s", got, want)
+					}
+				}
+			})
 		}
 	}
 }

@@ -60,7 +60,7 @@ func isPort(s string) bool {
 }
 
 // token chooses between a token and a token file: the source with higher precedence wins, and the token if both have
-// the same.
+// the same source.
 func (r *Resolver) token(c *Config) {
 	token, file := r.found[apiToken], r.found[apiTokenFile]
 	if token.value == "" && file.value == "" && r.sources.exists(ServiceAccountToken) {
@@ -86,8 +86,10 @@ func rank(source string) int {
 		return 0
 	case strings.HasPrefix(source, "external_ids:"):
 		return 1
+	case strings.HasPrefix(source, environment):
+		return 3
 	}
-	return 2
+	return 2 // the file, whose name begins the text
 }
 
 // ca takes the API server's CA as text or file. The default for a service account's token is the CA beside it.

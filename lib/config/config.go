@@ -203,7 +203,7 @@ func (r *Resolver) find(set Setting) {
 		return
 	}
 	inCluster := func(n Name) bool { return n.Text == serviceHostEnv || n.Text == servicePortEnv }
-	if r.take(o, s.Env, slices.DeleteFunc(slices.Clone(set.Env), inCluster), func(n string) string { return "environment: " + n }) ||
+	if r.take(o, s.Env, slices.DeleteFunc(slices.Clone(set.Env), inCluster), func(n string) string { return environment + n }) ||
 		slices.ContainsFunc(set.Env, inCluster) && r.inCluster(o) {
 		return
 	}
@@ -247,9 +247,12 @@ func (r *Resolver) inCluster(o *origin) bool {
 	if host == "" || port == "" {
 		return false
 	}
-	o.value, o.source = "https://"+net.JoinHostPort(host, port), "environment: "+serviceHostEnv
+	o.value, o.source = "https://"+net.JoinHostPort(host, port), environment+serviceHostEnv
 	return true
 }
+
+// environment begins the source of a value from a variable.
+const environment = "environment: "
 
 // Value returns the value of a setting.
 func (r *Resolver) Value(name string) string { return r.found[name].value }
