@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/ovnkube/cniserver"
 	"ovn-k8s/lib/ovnkube/master"
@@ -25,11 +24,7 @@ func masterRole(o Options, share kube.Sharing, accepted func()) role {
 // masterSettings are the master's own settings in a configuration.
 func masterSettings(c config.Config) master.Settings {
 	o := options.Of(c)
-	s := master.Settings{Adopt: o.Adopt}
-	for _, r := range o.ClusterSubnets {
-		s.Ranges = append(s.Ranges, nodesubnet.Range{CIDR: r.Prefix, Length: r.Length})
-	}
-	return s
+	return master.Settings{Adopt: o.Adopt, Ranges: o.ClusterSubnets}
 }
 
 // nodeRoles are the roles of --init-node for the Node name: the host itself, and the gateway helper.

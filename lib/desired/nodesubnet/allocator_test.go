@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
 )
@@ -33,23 +34,29 @@ func TestParseRanges(t *testing.T) {
 		{in: "10.128.0.0/14", want: "10.128.0.0/14/24", subnets: "10.128.0.0/14"},
 		{in: "10.128.0.0/14/23,10.0.0.0/14/24", want: "10.128.0.0/14/23,10.0.0.0/14/24", subnets: "10.128.0.0/14,10.0.0.0/14"},
 		{in: "fd01::/48, 10.0.0.0/16", want: "fd01::/48/64,10.0.0.0/16/24", subnets: "10.0.0.0/16,fd01::/48"},
-		{in: "", err: `cluster subnet "" is not CIDR or CIDR/PREFIX, as in 10.128.0.0/14/23`},
-		{in: "10.128.0.0", err: `"10.128.0.0" is not CIDR or CIDR/PREFIX`},
-		{in: "10.128.0.0/14/23/1", err: `"10.128.0.0/14/23/1" is not CIDR or CIDR/PREFIX`},
-		{in: "10.128.0.0/14/x", err: `"x" is not the prefix length of a node's subnet`},
-		{in: "10.128.0.0/14/999", err: `"999" is not the prefix length`},
-		{in: "10.128.0.0/14/33", err: "/33 is not a prefix length of IPv4"},
-		{in: "10.128.0.1/14", err: "did you mean 10.128.0.0/14?"},
-		{in: "10.128.0.0/24", err: `cluster subnet "10.128.0.0/24": subnets of nodes would be /24, which is not longer than /24: give CIDR/PREFIX with a longer PREFIX`},
-		{in: "10.128.0.0/14/14", err: "not longer than /14"},
-		{in: "10.128.0.0/14/30", err: "would be /30, with 2 usable addresses, and 3 are needed: give a shorter PREFIX"},
-		{in: "fd01::/48/72", err: "IPv6 needs /64"},
-		{in: "fd01::/64", err: "not longer than /64"},
-		{in: "10.0.0.0/8,10.128.0.0/14/23", err: "cluster subnets 10.0.0.0/8/24 and 10.128.0.0/14/23 overlap"},
+		{in: "10.128.0.0/14, ,", want: "10.128.0.0/14/24", subnets: "10.128.0.0/14"},
+		{in: "", err: "no subnet; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23"},
+		{in: ",", err: "no subnet; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23"},
+		{in: "10.128.0.0", err: `"10.128.0.0" is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23`},
+		{in: "10.128.0.0/14/23/1", err: `"10.128.0.0/14/23/1" is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23`},
+		{in: "::ffff:10.0.0.0/112", err: `"::ffff:10.0.0.0/112" is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23`},
+		{in: "10.128.0.0/14/x", err: `"10.128.0.0/14/x": "x" is no length of a node's subnet; want a number, as in 10.128.0.0/14/23`},
+		{in: "10.128.0.0/14/999", err: `"10.128.0.0/14/999": "999" is no length of a node's subnet; want a number, as in 10.128.0.0/14/23`},
+		{in: "10.128.0.0/14/33", err: `"10.128.0.0/14/33": nodes would get subnets of length 33; want a length from 15 to 29`},
+		{in: "10.128.0.1/14", err: `"10.128.0.1/14" has bits of the host set; want 10.128.0.0/14`},
+		{in: "10.128.0.1/14/23", err: `"10.128.0.1/14/23" has bits of the host set; want 10.128.0.0/14/23`},
+		{in: "10.128.0.0/24", err: `"10.128.0.0/24": nodes would get subnets of length 24; want a length from 25 to 29`},
+		{in: "10.128.0.0/14/14", err: `"10.128.0.0/14/14": nodes would get subnets of length 14; want a length from 15 to 29`},
+		{in: "10.128.0.0/14/30", err: `"10.128.0.0/14/30": nodes would get subnets of length 30; want a length from 15 to 29`},
+		{in: "10.128.0.0/29/30", err: `"10.128.0.0/29/30" has no room for subnets of nodes; want a prefix shorter than /29`},
+		{in: "fd01::/48/72", err: `"fd01::/48/72": nodes would get subnets of length 72; want 64, as IPv6 needs`},
+		{in: "fd01::/48/56", err: `"fd01::/48/56": nodes would get subnets of length 56; want 64, as IPv6 needs`},
+		{in: "fd01::/64", err: `"fd01::/64" has no room for subnets of nodes; want a prefix shorter than /64`},
+		{in: "10.0.0.0/8,10.128.0.0/14/23", err: "10.128.0.0/14 overlaps 10.0.0.0/8"},
 	} {
 		got, err := ParseRanges(tt.in)
 		if tt.err != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n") {
+			if err == nil || err.Error() != tt.err {
 				t.Errorf("%q: error %v, want %q", tt.in, err, tt.err)
 			}
 			continue
@@ -57,6 +64,25 @@ func TestParseRanges(t *testing.T) {
 		if err != nil || ipnet.Join(got) != tt.want || ipnet.Join(got.Subnets()) != tt.subnets {
 			t.Errorf("%q: %s of %s, %v; want %s of %s", tt.in, ipnet.Join(got), ipnet.Join(got.Subnets()), err, tt.want, tt.subnets)
 		}
+	}
+}
+
+// Each bad range has a line, and the others are returned.
+func TestEveryBadRangeHasALine(t *testing.T) {
+	got, err := ParseRanges("x,10.0.0.0/16,fd01::/48/72,10.0.128.0/17")
+	want := `"x" is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23
+"fd01::/48/72": nodes would get subnets of length 72; want 64, as IPv6 needs
+10.0.128.0/17 overlaps 10.0.0.0/16`
+	if fmt.Sprint(err) != want || ipnet.Join(got) != "10.0.0.0/16/24" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A node's IPv4 subnet of the longest prefix has the addresses that a node needs, and a longer one has not.
+func TestLongestPrefix(t *testing.T) {
+	hosts := func(length int) uint64 { return ipnet.Hosts(netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), length)) }
+	if hosts(longest4) < topology.MinHosts || hosts(longest4+1) >= topology.MinHosts {
+		t.Errorf("/%d has %d addresses, /%d has %d, and %d are needed", longest4, hosts(longest4), longest4+1, hosts(longest4+1), topology.MinHosts)
 	}
 }
 

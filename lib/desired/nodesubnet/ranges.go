@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 )
 
@@ -23,27 +22,34 @@ const (
 	length6 = 64
 )
 
+// longest4 is the longest prefix of a node's IPv4 subnet, with addresses for topology.MinHosts.
+const longest4 = 29
+
 // A Range is a subnet of the cluster, with the prefix length of the subnets of nodes in it.
 type Range struct {
 	CIDR   netip.Prefix
 	Length int
 }
 
-// String formats a range as CIDR/PREFIX.
+// String formats a range as CIDR/LENGTH.
 func (r Range) String() string { return fmt.Sprintf("%s/%d", r.CIDR, r.Length) }
 
 // Ranges are the ranges of a cluster, in the order in which they are used.
 type Ranges []Range
 
-// ParseRanges parses a comma-separated list of CIDR or CIDR/PREFIX. The error lists every problem.
+// ParseRanges parses a comma-separated list of CIDR or CIDR/LENGTH. The error has a line for each bad one; the ranges are
+// the others.
 func ParseRanges(list string) (Ranges, error) {
 	var ranges Ranges
 	var errs []error
-	for text := range strings.SplitSeq(list, ",") {
-		r, err := parseRange(strings.TrimSpace(text))
+	for word := range strings.SplitSeq(list, ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		r, err := parseRange(word)
 		for i := 0; err == nil && i < len(ranges); i++ {
 			if o := ranges[i]; o.CIDR.Overlaps(r.CIDR) {
-				err = fmt.Errorf("cluster subnets %s and %s overlap: give each address once", o, r)
+				err = fmt.Errorf("%s overlaps %s", r.CIDR, o.CIDR)
 			}
 		}
 		if err != nil {
@@ -52,44 +58,51 @@ func ParseRanges(list string) (Ranges, error) {
 		}
 		ranges = append(ranges, r)
 	}
+	if len(ranges) == 0 && len(errs) == 0 {
+		return nil, errors.New("no subnet; want CIDR or CIDR/LENGTH, as in " + Default)
+	}
 	return ranges, errors.Join(errs...)
 }
 
-func parseRange(text string) (Range, error) {
-	cidr, length := text, ""
-	if words := strings.Split(text, "/"); len(words) == 3 {
+func parseRange(word string) (Range, error) {
+	cidr, length := word, ""
+	if words := strings.Split(word, "/"); len(words) == 3 {
 		cidr, length = words[0]+"/"+words[1], words[2]
 	}
-	subnets, err := ipnet.ParseSubnets(cidr, 0)
-	if err != nil {
-		return Range{}, fmt.Errorf("cluster subnet %q is not CIDR or CIDR/PREFIX, as in 10.128.0.0/14/23: %w", text, err)
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil || p.Addr().Is4In6() {
+		return Range{}, fmt.Errorf("%q is not properly formatted; want CIDR or CIDR/LENGTH, as in %s", word, Default)
 	}
-	r := Range{subnets[0], length4}
-	if r.CIDR.Addr().Is6() {
+	if p != p.Masked() {
+		return Range{}, fmt.Errorf("%q has bits of the host set; want %s", word, strings.Replace(word, cidr, p.Masked().String(), 1))
+	}
+	r := Range{p, length4}
+	if p.Addr().Is6() {
 		r.Length = length6
 	}
 	if length != "" {
 		n, err := strconv.ParseUint(length, 10, 8)
 		if err != nil {
-			return r, fmt.Errorf("cluster subnet %q: %q is not the prefix length of a node's subnet: give a number, as in 10.128.0.0/14/23", text, length)
+			return r, fmt.Errorf("%q: %q is no length of a node's subnet; want a number, as in %s", word, length, Default)
 		}
 		r.Length = int(n)
 	}
-	return r, r.check(text)
+	return r, r.check(word)
 }
 
 // check checks the prefix length.
-func (r Range) check(text string) error {
-	first := netip.PrefixFrom(r.CIDR.Addr(), r.Length)
+func (r Range) check(word string) error {
+	least, most := r.CIDR.Bits()+1, longest4
+	if r.CIDR.Addr().Is6() {
+		most = length6
+	}
 	switch {
+	case least > most:
+		return fmt.Errorf("%q has no room for subnets of nodes; want a prefix shorter than /%d", word, most)
 	case r.CIDR.Addr().Is6() && r.Length != length6:
-		return fmt.Errorf("cluster subnet %q: subnets of nodes would be /%d: IPv6 needs /%d", text, r.Length, length6)
-	case !first.IsValid():
-		return fmt.Errorf("cluster subnet %q: /%d is not a prefix length of IPv4: give 29 or less", text, r.Length)
-	case r.Length <= r.CIDR.Bits():
-		return fmt.Errorf("cluster subnet %q: subnets of nodes would be /%d, which is not longer than /%d: give CIDR/PREFIX with a longer PREFIX", text, r.Length, r.CIDR.Bits())
-	case ipnet.Hosts(first) < topology.MinHosts:
-		return fmt.Errorf("cluster subnet %q: subnets of nodes would be /%d, with %d usable addresses, and %d are needed: give a shorter PREFIX", text, r.Length, ipnet.Hosts(first), topology.MinHosts)
+		return fmt.Errorf("%q: nodes would get subnets of length %d; want %d, as IPv6 needs", word, r.Length, length6)
+	case r.Length < least || r.Length > most:
+		return fmt.Errorf("%q: nodes would get subnets of length %d; want a length from %d to %d", word, r.Length, least, most)
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (p *pass) apply(changes []string, do func() error) error {
 // ranges are the subnets of the cluster.
 func (p *pass) ranges() (all []netip.Prefix) {
 	for _, r := range p.options.ClusterSubnets {
-		all = append(all, r.Prefix)
+		all = append(all, r.CIDR)
 	}
 	return all
 }

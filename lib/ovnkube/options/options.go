@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/cli"
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/hostids"
+	"ovn-k8s/lib/desired/nodesubnet"
 )
 
 // Options are the options of one process. The roles' own settings are in Config.
@@ -23,7 +24,7 @@ type Options struct {
 	// Adopt takes over a cluster whose nodes got their subnets otherwise.
 	Adopt bool
 
-	ClusterSubnets []Range
+	ClusterSubnets nodesubnet.Ranges
 	SB             []string // addresses of the Southbound database, as Config.NB
 	// NBServer and SBServer are files for the servers of the databases on this host; empty: the servers stay as they are.
 	NBServer, SBServer Files
@@ -43,15 +44,6 @@ type Options struct {
 
 // Files are the PEM files of a TLS server.
 type Files struct{ PrivateKey, Certificate, CACert string }
-
-// A Range is a subnet of the cluster, from which each node gets a subnet.
-type Range struct {
-	netip.Prefix
-	Length int // of a node's subnet
-}
-
-// String is the notation of the option: CIDR/LENGTH.
-func (r Range) String() string { return fmt.Sprintf("%v/%d", r.Prefix, r.Length) }
 
 // Modes of a gateway.
 const (

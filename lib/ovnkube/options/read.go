@@ -2,36 +2,25 @@ package options
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/ipnet"
 )
 
 // subnets reads the ranges for nodes, and finds overlaps.
 func (q *reader) subnets(c *config.Config) {
-	var taken []netip.Prefix
-	for word := range strings.SplitSeq(q.Value(clusterSubnets), ",") {
-		if word = strings.TrimSpace(word); word == "" {
-			continue
+	ranges, err := nodesubnet.ParseRanges(q.Value(clusterSubnets))
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			q.Fail(clusterSubnets, line)
 		}
-		r, err := parseRange(word)
-		if err != nil {
-			q.Fail(clusterSubnets, err.Error())
-			continue
-		}
-		if a, b, ok := ipnet.Overlap([]netip.Prefix{r.Prefix}, taken); ok {
-			q.Fail(clusterSubnets, fmt.Sprintf("%v overlaps %v", a, b))
-		}
-		taken = append(taken, r.Prefix)
-		q.ClusterSubnets = append(q.ClusterSubnets, r)
+		return // one line for each bad range is enough
 	}
-	if len(q.ClusterSubnets) == 0 {
-		return // one line is enough
-	}
+	q.ClusterSubnets = ranges
+	taken := ranges.Subnets()
 	if a, b, ok := ipnet.Overlap(taken, c.ServiceCIDRs); ok {
 		q.Fail(clusterSubnets, fmt.Sprintf("%v overlaps %v of the Services", a, b))
 	}
@@ -47,33 +36,6 @@ func (q *reader) subnets(c *config.Config) {
 			q.Fail(serviceCIDR, "it has no subnet of "+family+", and cluster-subnets one; want the same address families")
 		}
 	}
-}
-
-// parseRange parses CIDR or CIDR/LENGTH.
-func parseRange(word string) (Range, error) {
-	cidr, last, given := word, "", strings.Count(word, "/") == 2
-	if given {
-		i := strings.LastIndex(word, "/")
-		cidr, last = word[:i], word[i+1:]
-	}
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil || p.Addr().Is4In6() {
-		return Range{}, fmt.Errorf("%q is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23", word)
-	}
-	if p != p.Masked() {
-		return Range{}, fmt.Errorf("%q has bits of the host set; want %v", word, p.Masked())
-	}
-	length := map[bool]int{true: 24, false: 64}[p.Addr().Is4()]
-	if given {
-		if length, err = strconv.Atoi(last); err != nil {
-			return Range{}, fmt.Errorf("%q: %q is no length of a node's subnet; want a number, as in 10.128.0.0/14/23", word, last)
-		}
-	}
-	// three hosts: the router, the management port, a pod
-	if most := p.Addr().BitLen() - 3; length <= p.Bits() || length > most {
-		return Range{}, fmt.Errorf("%q: nodes would get subnets of length %d; want a length from %d to %d", word, length, p.Bits()+1, most)
-	}
-	return Range{p, length}, nil
 }
 
 // gateway reads the gateway of this host. The options of former releases count only without a mode.
