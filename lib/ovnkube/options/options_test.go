@@ -363,6 +363,25 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// The texts name nothing that only other programs have: their commands do not run on hosts of ovnkube, and it has an option
+// for a token.
+func TestTexts(t *testing.T) {
+	known := map[string]bool{}
+	for _, e := range table() {
+		known[e.Name] = true
+		for _, other := range []string{"master-init", "minion-init", "gateway-init", "watcher", "helper", "no option"} {
+			if strings.Contains(e.Text, other) {
+				t.Errorf("%s: %q speaks of %s", e.Name, e.Text, other)
+			}
+		}
+	}
+	for name := range texts {
+		if !known[name] {
+			t.Errorf("there is a text of %s, which is no setting", name)
+		}
+	}
+}
+
 // Roles get the options from the settings of a session: the same as those of the command line, without their sources.
 func TestOptionsOfAConfiguration(t *testing.T) {
 	for _, line := range append(historical, base+"-init-node=n1 -gateway-mode=spare -gateway-vlanid=7 -encap-ip=192.0.2.1 -loglevel=5") {

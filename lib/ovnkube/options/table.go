@@ -110,6 +110,17 @@ var changes = map[string]change{
 	cniLogFile:             {logging, "FILE", named("cnilogfile"), []string{"logging.cnilogfile"}, nil, ""},
 }
 
+// texts are by setting of lib/config, where ovnkube does something else than the other programs.
+var texts = map[string]string{
+	apiToken:        "bearer token for the API server; better in a file, see k8s-api-token-file",
+	"cni-conf-path": "directory in which the node role writes the CNI configuration",
+	"cni-link-path": "directory to which the node role copies the CNI plugin",
+	"cni-plugin":    "name of the CNI plugin, a copy of ovn-k8s-cni-shim",
+	cniLogFile:      "log file of the CNI plugin",
+
+	"ovn-config-namespace": "namespace of the Lease and of the ConfigMap of masters, and of the Service ovnkube-db",
+}
+
 // table returns all settings of ovnkube: those of lib/config with their historical names, then its own.
 func table() []entry {
 	var all []entry
@@ -126,8 +137,11 @@ func table() []entry {
 				e.Default = c.defaultValue
 			}
 		}
+		if t := texts[s.Name]; t != "" {
+			e.Text = t
+		}
 		if s.Name == cniLogFile {
-			e.Default, e.Text, e.instead = "", "log file of the CNI plugin", "the CNI server writes to the log of ovnkube, see --logfile"
+			e.Default, e.instead = "", "the CNI server writes to the log of ovnkube, see --logfile"
 			e = idle(e)
 		}
 		all = append(all, e)
@@ -205,7 +219,7 @@ func idle(e entry) entry {
 
 // own returns the settings that only ovnkube has.
 func own() []entry {
-	subnets := text(common, clusterSubnets, "CIDR,CIDR", "10.128.0.0/14/23", "subnets of the cluster, each with the length of a node's subnet: CIDR/LENGTH", "cluster-subnets")
+	subnets := text(common, clusterSubnets, "CIDR,CIDR", "10.128.0.0/14/23", "subnets of the cluster, each with the length of a node's subnet: CIDR/LENGTH, 64 for IPv6", "cluster-subnets")
 	subnets.Flags = subnets.Flags.Old("cluster-subnet")
 	config := text(kubernetes, kubeconfig, "FILE", "", "kubeconfig file, of which the current context is used", "kubernetes.kubeconfig")
 	config.Env = named("KUBECONFIG")
