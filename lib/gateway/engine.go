@@ -95,6 +95,7 @@ type engine struct {
 	routers   map[string]string // of gateways here: UUIDs of Datapath_Bindings, by name
 	worked    time.Duration     // duration of the last call of sync's work
 	guarded   bool              // see guardFirst; belongs to sync's work
+	warned    bool              // by warnClosed
 	chosen    map[string]bool   // texts about the choice of packet filters that were logged; belongs to sync's work
 
 	shared sync.Mutex // guards view
@@ -326,6 +327,7 @@ func (e *engine) wanted() view {
 	v.services = e.objects.Services()
 	v.frontends = e.frontends.Of(v.services, network)
 	if h.closed(e.config) {
+		e.warnClosed(v)
 		v.frontends = v.frontends.Inside()
 	}
 	v.outside = e.outside.Of(v.frontends)
@@ -335,6 +337,18 @@ func (e *engine) wanted() view {
 	v.bridge.Physical, v.bridge.Overlay, v.bridge.MAC = e.view.bridge.Physical, e.view.bridge.Overlay, e.view.bridge.MAC
 	e.view = v
 	return v
+}
+
+// warnClosed logs once that a Service wants clients outside, and this gateway is closed to them.
+func (e *engine) warnClosed(v view) {
+	gateway := v.host.Gateway || e.ports.local.Name != ""
+	for f := range v.frontends.Outside() {
+		if v.synced && gateway && !e.warned {
+			e.warned = true
+			e.log.Warnf("service %s: NodePorts and external addresses are closed on this host, for this service and all others; give --nodeport to open them", f.Key)
+		}
+		return
+	}
 }
 
 // network returns the addresses at which no Service may have a frontend, as far as this host knows them. The host's

@@ -13,7 +13,7 @@ import (
 )
 
 // AC-75: without -nodeport, a gateway with a NIC of its own takes no connections to NodePorts and external IPs, and pods still leave
-// by it.
+// by it. A warning says so once there is a Service that wants them.
 func TestAGatewayWithoutNodePorts(t *testing.T) {
 	c := newCluster(t, world.Options{Minions: 1})
 	c.run()
@@ -53,6 +53,7 @@ func TestAGatewayWithoutNodePorts(t *testing.T) {
 		}
 		return err
 	})
+	c.saysLine(node, "service default/web", "closed on this host")
 	_, err = c.Central.NBCtl("--wait=hv", "sync")
 	c.must(err)
 	all := attempts()
