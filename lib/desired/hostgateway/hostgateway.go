@@ -76,7 +76,7 @@ func Decide(o Options, h Host) (Decision, error) {
 		d.IPs, d.NextHops = append(d.IPs, address), append(d.NextHops, via)
 	}
 	if len(d.IPs) == 0 {
-		return Decision{}, fmt.Errorf("no default route leads through %s, the interface of the gateway: add one, or give gateway-nexthop", d.Interface)
+		return Decision{}, fmt.Errorf("no default route leads through %s, the interface of the gateway: add one, or give gateway-nexthop, or another gateway-interface", d.Interface)
 	}
 	return d, nil
 }

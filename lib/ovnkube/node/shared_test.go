@@ -88,10 +88,31 @@ func TestFollowsTheDefaultRoute(t *testing.T) {
 	w.script("ip -6 route del default")
 	w.claims(`"ip-addresses":["198.18.0.11/24"],"ip-address":"198.18.0.11/24","next-hops":["198.18.0.9"]`)
 	w.script("ip route del default")
-	w.says("this host has no default route")
+	w.says("no default route leads through breth0, the interface of the gateway")
 	w.claims(`"next-hops":["198.18.0.9"]`)
 	w.script("ip route add default via 198.18.0.1 dev breth0 && ip -6 route add default via fd00:198:18::1 dev breth0")
 	w.claims(`"next-hops":["198.18.0.1","fd00:198:18::1"]`)
+}
+
+// While the shared NIC has lost its addresses, as between two DHCP leases, a default route of another NIC is no reason to move
+// that one, and the claim stays. An operator can have it moved.
+func TestASecondDefaultRouteMovesNothing(t *testing.T) {
+	w := newShared(t, "n14")
+	w.script(`set -e
+		ip link set eth1 up
+		ip address add 192.0.2.5/24 dev eth1; ip route add default via 192.0.2.1 dev eth1 metric 200
+		ip address flush dev breth0`)
+	w.says("bridge breth0 of the gateway has no address")
+	w.claims(`"next-hops":["198.18.0.1","fd00:198:18::1"]`)
+	has(t, w.script("ip address show dev eth1; ovs-vsctl br-exists breth1 || echo no breth1"), "192.0.2.5/24", "no breth1")
+	w.script(`set -e
+		ip address add 198.18.0.14/24 dev breth0; ip address add fd00:198:18::b/64 dev breth0 nodad
+		ip route replace default via 198.18.0.1 dev breth0; ip -6 route replace default via fd00:198:18::1 dev breth0`)
+	w.claims(`"ip-addresses":["198.18.0.14/24"`)
+	w.stop()
+	w.start("gateway-mode=shared", "gateway-interface=eth1", "gateway-nexthop=192.0.2.1")
+	w.says("moved eth1 to bridge breth1")
+	w.claims(`"next-hops":["192.0.2.1"]`)
 }
 
 // Without the option, a host opens no NodePort.
