@@ -44,6 +44,8 @@ const defaultFile = "<default>"
 type Options struct {
 	Verbose []string `short:"v" long:"verbose" optional:"yes" optional-value:"dbg" unquote:"false" value-name:"SPEC" description:"set log levels: words for a module, a destination (console, syslog, file) and a level (off, emer, err, warn, info, dbg), as in -vfile:info; or pattern:DEST:PATTERN. Alone: everything at dbg. May be repeated; each counts"`
 	LogFile string   `long:"log-file" optional:"yes" optional-value:"<default>" unquote:"false" value-name:"FILE" description:"log to FILE too; without =FILE, to PROGRAM.log in the log directory"`
+	// Rotation is that of LogFile.
+	Rotation Rotation `no-flag:"yes"`
 }
 
 // A Log writes lines to the console, the system log and a file. It is safe for concurrent use.
@@ -60,7 +62,9 @@ type Log struct {
 	syslog   *syslog.Writer // nil: there is none
 	path     string         // "": no --log-file
 	file     *os.File       // nil: closed
-	klog     func(Level)    // nil: TakeKlog was not called
+	rotation Rotation
+	stuck    bool        // the last rotation has failed
+	klog     func(Level) // nil: TakeKlog was not called
 }
 
 type levels [dests]Level
@@ -104,7 +108,7 @@ func (l *Log) start(o Options) error {
 	if o.LogFile == "" {
 		return nil
 	}
-	l.path = filePath(l.program.name, o.LogFile)
+	l.path, l.rotation = filePath(l.program.name, o.LogFile), o.Rotation
 	return l.reopen()
 }
 
@@ -236,7 +240,9 @@ func (h hook) Levels() []logrus.Level {
 // Fire implements logrus.Hook. A failing destination must not stop the program, and there is no other place to report
 // it.
 func (h hook) Fire(e *logrus.Entry) error {
-	h.log.write(h.module, e)
+	if err := h.log.write(h.module, e); err != nil {
+		h.log.Module("vlog").Warnf("log file %s: it grows, because it cannot be rotated: %v", h.log.path, err)
+	}
 	return nil
 }
 
@@ -246,25 +252,28 @@ type silent struct{}
 // Format implements logrus.Formatter.
 func (silent) Format(*logrus.Entry) ([]byte, error) { return nil, nil }
 
-func (l *Log) write(m *module, e *logrus.Entry) {
+// write writes a line. The error is news about the rotation of the log file.
+func (l *Log) write(m *module, e *logrus.Entry) error {
 	ln := line{time: e.Time, level: levelOf(e.Level), message: message(e), program: l.program}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln.module = m.name
 	if ln.level > m.levels.most() {
-		return
+		return nil
 	}
 	l.seq++
 	ln.seq = l.seq
 	if ln.level <= m.levels[Console] && l.console != nil {
 		_ = l.patterns[Console].write(l.console, ln)
 	}
+	file := &fileWriter{Log: l}
 	if ln.level <= m.levels[File] && l.file != nil {
-		_ = l.patterns[File].write(l.file, ln)
+		_ = l.patterns[File].write(file, ln)
 	}
 	if ln.level <= m.levels[Syslog] && l.syslog != nil {
 		_ = l.patterns[Syslog].write(severity{l.syslog, ln.level}, ln)
 	}
+	return file.news
 }
 
 // severity writes to syslog at one level.
@@ -291,21 +300,28 @@ func (s severity) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// reopen reopens the log file, as after its rotation, or keeps the old one on an error. Crash tracebacks go there
-// too, since a detached daemon has no stderr. Symbolic links are refused: an owner of the directory other than root
-// could redirect root's writes to any file.
+// reopen reopens the log file, as after its rotation, or keeps the old one on an error.
 func (l *Log) reopen() error {
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o640)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.openFile(0)
+}
+
+// openFile opens the log file with more flags, or keeps the old one on an error. Crash tracebacks go there
+// too, since a detached daemon has no stderr. Symbolic links are refused: an owner of the directory other than root
+// could redirect root's writes to any file. The caller holds l.mu.
+func (l *Log) openFile(flags int) error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|flags, 0o640)
 	if err != nil {
 		return fmt.Errorf("opening log file: %w", err)
 	}
 	_ = debug.SetCrashOutput(f, debug.CrashOptions{}) // a convenience: it duplicates f
-	l.mu.Lock()
-	old := l.file
+	if l.file != nil {
+		_ = l.file.Close()
+	}
 	l.file = f
-	l.mu.Unlock()
-	if old != nil {
-		_ = old.Close()
+	if l.rotation.Size > 0 {
+		l.removeBackups()
 	}
 	return nil
 }
