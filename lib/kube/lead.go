@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -18,20 +19,31 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Times of the Lease: its duration without renewal, the time after which a holder without answers stops, and the
-// retry period. Kubernetes' own components have 15, 10 and 2 s. A watcher may use less, because its writes are fenced
-// in the database, and a watcher that regains the Lease before another one got it continues.
-const (
-	leaseDuration = 10 * time.Second
-	renewDeadline = 7 * time.Second
-	retryPeriod   = time.Second
-	// lead is canceled leadTime after the start of the last successful renewal. It has the rest of leaseDuration to
-	// return.
-	leadTime = 8 * time.Second
-	// electionTimeout bounds each request. Without it, a request over a connection lost by a firewall or router would
-	// block for most of a minute, and the Lease would expire.
-	electionTimeout = 3 * time.Second
-)
+// LeaseTimes are the times of a Lease. The Duration is longer than the RenewDeadline, and that is longer than 1.2 times the
+// RetryPeriod.
+type LeaseTimes struct {
+	Duration      time.Duration // without renewal
+	RenewDeadline time.Duration // after which a holder without answers stops
+	RetryPeriod   time.Duration
+}
+
+// defaultTimes are the times of a Lease. Kubernetes' own components have 15, 10 and 2 s. A watcher may use less, because
+// its writes are fenced in the database, and a watcher that regains the Lease before another one got it continues.
+func defaultTimes() LeaseTimes { return LeaseTimes{LeaseDuration, 7 * time.Second, time.Second} }
+
+// LeaseDuration is the time after which a Lease is free without renewal, if its holder has no other LeaseTimes.
+const LeaseDuration = 10 * time.Second
+
+// returnTime is what is left of a Lease when lead is canceled, a fifth of a short one.
+const returnTime = 2 * time.Second
+
+// leadTime is the time since the start of the last successful renewal after which lead is canceled. lead has the rest of
+// Duration to return.
+func (t LeaseTimes) leadTime() time.Duration { return t.Duration - min(returnTime, t.Duration/5) }
+
+// electionTimeout bounds each request. Without it, a request over a connection lost by a firewall or router would
+// block for most of a minute, and the Lease would expire.
+const electionTimeout = 3 * time.Second
 
 // electionClient is for Leases and reads before leading. It uses HTTP/1.1, in which a request that times out also
 // closes its connection: the connection may be dead.
@@ -47,7 +59,7 @@ func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
 // renew the Lease leaves lead 2 s to return before others may take it.
 //
 // If Candidate.Dead reports that the holder has ended, the Lease is free at once. Otherwise, after a crash, another
-// process takes it within 10 s and one or two retries, 15 s at most.
+// process takes it within the duration of the Lease and one or two retries, by default 15 s at most.
 func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) error {
 	for ctx.Err() == nil {
 		err, ended := c.leadOnce(ctx, log, lease, who, lead)
@@ -66,11 +78,14 @@ type Candidate struct {
 	Dead func(identity string) bool
 	// Elected is called with the new holder's identity after each change.
 	Elected func(identity string)
+	// Times are those of the Lease while this process has it; the zero value: the default.
+	Times LeaseTimes
 }
 
 // A lock is a Lease with a timer of leadTime since its last renewal.
 type lock struct {
 	resourcelock.LeaseLock
+	times      LeaseTimes
 	namespaces typedcorev1.NamespaceInterface
 	timer      *time.Timer
 	dead       func(identity string) bool
@@ -122,7 +137,7 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 }
 
 func (l *lock) renew(write func() error) error {
-	end := time.Now().Add(leadTime)
+	end := time.Now().Add(l.times.leadTime())
 	err := write()
 	l.failed(err)
 	if err == nil {
@@ -152,7 +167,7 @@ func (l *lock) release(log *logrus.Entry) {
 // elector creates the LeaderElector. It calls leads once it holds the Lease.
 func (c *Cluster) elector(l *lock, elected func(string), leads func(leading context.Context)) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: l, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Lock: l, LeaseDuration: l.times.Duration, RenewDeadline: l.times.RenewDeadline, RetryPeriod: l.times.RetryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: leads,
 			OnStoppedLeading: func() {},
@@ -169,8 +184,9 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
+	times := cmp.Or(who.Times, defaultTimes())
 	l := &lock{
-		timer: time.AfterFunc(leadTime, lose), dead: who.Dead, failed: c.noteElection, held: &c.held, namespaces: c.election.CoreV1().Namespaces(),
+		times: times, timer: time.AfterFunc(times.leadTime(), lose), dead: who.Dead, failed: c.noteElection, held: &c.held, namespaces: c.election.CoreV1().Namespaces(),
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
 			Client:     c.election.CoordinationV1(),
@@ -236,10 +252,9 @@ func (c *Cluster) Leader() string {
 type Holding struct {
 	Identity string // of the holder
 	Renewed  string // differs after each renewal
+	// Duration is the time after which the Lease is free without renewal. Count it by the own monotonic clock.
+	Duration time.Duration
 }
-
-// LeaseDuration is the time after which a Lease without renewal is free. Count it by the own monotonic clock.
-const LeaseDuration = leaseDuration
 
 // Holder reads a Lease that this process does not compete for. A missing Lease is the zero Holding.
 func (c *Cluster) Holder(ctx context.Context, lease types.NamespacedName) (Holding, error) {
@@ -256,6 +271,9 @@ func (c *Cluster) Holder(ctx context.Context, lease types.NamespacedName) (Holdi
 	}
 	if l.Spec.RenewTime != nil {
 		h.Renewed = l.Spec.RenewTime.String()
+	}
+	if l.Spec.LeaseDurationSeconds != nil {
+		h.Duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
 	return h, nil
 }

@@ -56,6 +56,8 @@ type Options struct {
 	Companion Companion
 	// Informers shares them with other roles of the process, see kube.Share. nil: the watcher has its own.
 	Informers kube.Sharing
+	// Lease returns the times of the Lease in a configuration; nil, or the zero value: the default.
+	Lease func(config.Config) kube.LeaseTimes
 	// Status is called with one line about the watcher's activity, or the missing prerequisite. It may be nil.
 	Status func(text string)
 }
@@ -169,6 +171,9 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 			t.superseded(holder)
 		}
 	}}
+	if w.Lease != nil {
+		who.Times = w.Lease(c.config)
+	}
 	for {
 		err := c.cluster.Lead(ctx, w.log("watcher"), c.lease(), who, t.lead)
 		if cause := context.Cause(ctx); errors.As(cause, new(records.Foreign)) {

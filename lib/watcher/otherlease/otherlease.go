@@ -48,8 +48,9 @@ func (w *Wait) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// held reports whether the leader's Lease is another one and held. A Lease is free once it was not renewed for
-// kube.LeaseDuration. The same holds for one that this watcher may not read: its holder probably has no right to it either.
+// held reports whether the leader's Lease is another one and held. A Lease is free once it was not renewed for its duration,
+// and for kube.LeaseDuration. The latter holds for one that this watcher may not read: its holder probably has no right to it
+// either.
 func (w *Wait) held(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
@@ -72,7 +73,7 @@ func (w *Wait) held(ctx context.Context) bool {
 	case err == nil && now != w.last:
 		w.renewed(leader, now)
 	}
-	if time.Since(w.since) < kube.LeaseDuration {
+	if time.Since(w.since) < max(kube.LeaseDuration, w.last.Duration) {
 		return true
 	}
 	w.Log.Infof("the Lease %s of the former leader is not renewed (%v): taking over with the Lease %s", w.lease, err, w.Own)

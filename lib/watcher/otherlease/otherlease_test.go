@@ -46,6 +46,12 @@ func TestWait(t *testing.T) {
 		{"the leader lives for a minute", theirs, func(age time.Duration) (kube.Holding, error) {
 			return kube.Holding{Identity: theirs.Identity, Renewed: min(age, renewing).String()}, nil
 		}, renewing + kube.LeaseDuration, true},
+		{"the leader has a Lease of a minute, and has ended", theirs, func(time.Duration) (kube.Holding, error) {
+			return kube.Holding{Identity: theirs.Identity, Renewed: "1", Duration: time.Minute}, nil
+		}, time.Minute, false},
+		{"the leader renews its Lease of a minute each 20 s", theirs, func(age time.Duration) (kube.Holding, error) {
+			return kube.Holding{Identity: theirs.Identity, Renewed: min(age.Truncate(20*time.Second), renewing).String(), Duration: time.Minute}, nil
+		}, renewing + time.Minute, true},
 		{"the right is missing", theirs, func(time.Duration) (kube.Holding, error) { return kube.Holding{}, forbidden }, kube.LeaseDuration, true},
 		{"no answer for a minute", theirs, func(age time.Duration) (kube.Holding, error) {
 			if age < renewing {
