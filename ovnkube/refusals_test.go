@@ -37,6 +37,8 @@ func TestRefusals(t *testing.T) {
 		{"boolean", "-init-node=n1 -nodeport=maybe", `bad nodeport "maybe" (from --nodeport): want true or false`},
 		{"not supported", "-init-node=n1 -unprivileged-mode", `bad unprivileged-mode "true" (from --unprivileged-mode): it is not supported; remove it`},
 		{"lease", "-init-master=n1 -ha-election-lease-duration=10", `bad ha-election-lease-duration "10" (from --ha-election-lease-duration): want more than ha-election-renew-deadline, 30`},
+		{"retry period", "-init-master=n1 -ha-election-retry-period=25", `bad ha-election-retry-period "25" (from --ha-election-retry-period): want less than ha-election-renew-deadline, 30, divided by 1.2`},
+		{"size of the log", "-init-node=n1 -logfile-maxsize=-1", `bad logfile-maxsize "-1" (from --logfile-maxsize): want a number from 0 to 2147483647`},
 	} {
 		t.Run(tt.check, func(t *testing.T) {
 			for _, h := range []*host{up, down} {

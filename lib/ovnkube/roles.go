@@ -17,8 +17,13 @@ import (
 
 // masterRole is the role of --init-master. accepted is called when it has not refused the cluster it found.
 func masterRole(o Options, share kube.Sharing, accepted func()) role {
-	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share}, masterSettings, accepted)
+	w := master.New(watcher.Options{Flags: o.Flags, Log: o.Log, Informers: share, Lease: leaseTimes}, masterSettings, accepted)
 	return role{w.Role(), w.Commands(), w.Differences}
+}
+
+// leaseTimes are the times of the masters' Lease in a configuration.
+func leaseTimes(c config.Config) kube.LeaseTimes {
+	return kube.LeaseTimes(options.Of(c).Lease)
 }
 
 // masterSettings are the master's own settings in a configuration.

@@ -37,6 +37,8 @@ type Options struct {
 	TunnelIP string
 	LogLevel int // 1 to 5
 	LogFile  string
+	Rotation Rotation
+	Lease    Lease
 
 	// Advice has a sentence about each option in use that has a better one.
 	Advice []string
@@ -255,16 +257,8 @@ func (q *reader) numbers() {
 	if q.Value(encapPort) != tunnelPort {
 		q.Fail(encapPort, "tunnels have port "+tunnelPort+", since ovn-controller has no setting for another; want "+tunnelPort+", or no "+encapPort)
 	}
-	for _, name := range []string{"logfile-maxsize", "logfile-maxbackups", "logfile-maxage"} {
-		q.Number(name, 0, 1<<31-1)
-	}
-	lease, renew, retry := q.Number(leaseDuration, 1, 3600), q.Number(renewDeadline, 1, 3600), q.Number(retryPeriod, 1, 3600)
-	if lease <= renew {
-		q.Fail(leaseDuration, fmt.Sprintf("want more than %s, %d", renewDeadline, renew))
-	}
-	if renew <= retry {
-		q.Fail(renewDeadline, fmt.Sprintf("want more than %s, %d", retryPeriod, retry))
-	}
+	q.rotation()
+	q.lease()
 	for _, e := range table() {
 		if e.boolean {
 			q.boolean(e.Name)

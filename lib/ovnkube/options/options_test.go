@@ -99,7 +99,7 @@ func TestChecks(t *testing.T) {
 		{"AC-05 default", "-init-master=n1", layers(), server, "http://localhost:8080"},
 		{"AC-06", "-init-master=n1 -k8s-apiserver=", config.Sources{ExternalIDs: map[string]string{"k8s-api-server": ""}}, server, "http://localhost:8080"},
 		{"AC-07", "-init-master=n1 -cluster-subnet=10.1.0.0/16 -cluster-subnets=10.2.0.0/16", config.Sources{}, func(o Options) any { return fmt.Sprint(o.ClusterSubnets, o.Advice) }, "[10.1.0.0/16/24] [--cluster-subnet is an old name of --cluster-subnets, and wins over it]"},
-		{"no effect", "-init-master=n1 -metrics-bind-address=192.0.2.1:9102 -logfile-maxsize=9", config.Sources{}, func(o Options) any { return o.Advice }, "[--logfile-maxsize has no effect; remove it --metrics-bind-address has no effect; remove it]"},
+		{"no effect", "-init-master=n1 -metrics-bind-address=192.0.2.1:9102 -ovn-empty-lb-events", config.Sources{}, func(o Options) any { return o.Advice }, "[--ovn-empty-lb-events has no effect; remove it --metrics-bind-address has no effect; remove it]"},
 		{"log of the plugin", "-init-node=n1 -cnilogfile=/var/log/cni.log", config.Sources{}, advised, "--cnilogfile has no effect: the CNI server writes to the log of ovnkube, see --logfile; remove it"},
 		{"former master", "-init-master=n1 -net-controller", config.Sources{}, advised, "--net-controller has no effect; remove it"},
 		{"former gateway", "-init-node=n1 -init-gateways -gateway-localnet", config.Sources{}, advised, "--init-gateways, --gateway-localnet: of former releases; give --gateway-mode=local in its place"},
@@ -150,6 +150,25 @@ bad cluster-subnets "x,10.0.0.0/16,10.1.0.1/16" (from --cluster-subnets): "10.1.
 		{"mode", "-init-node=n1 -gateway-mode=both", config.Sources{}, nil, `!bad gateway-mode "both" (from --gateway-mode): want shared, spare or local`},
 		{"encap-ip", "-init-node=n1 -encap-ip=host", config.Sources{}, nil, `!bad ovn-encap-ip "host" (from --encap-ip): "host" is not an address; want an IP address, several with commas`},
 		{"lease", "-init-master=n1 -ha-election-lease-duration=30", config.Sources{}, nil, `!bad ha-election-lease-duration "30" (from --ha-election-lease-duration): want more than ha-election-renew-deadline, 30`},
+		{"lease of default times", "-init-master=n1", config.Sources{}, times, "{0s 0s 0s}"},
+		{"lease duration", "-init-master=n1 -ha-election-lease-duration=31", config.Sources{}, times, "{31s 30s 20s}"},
+		{"renew deadline", "-init-master=n1 -ha-election-renew-deadline=25", config.Sources{}, times, "{1m0s 25s 20s}"},
+		{"retry period", "-init-master=n1", config.Sources{File: map[string]string{"masterha.election-retry-period": "24"}}, times, "{1m0s 30s 24s}"},
+		{"short lease", "-init-master=n1 -ha-election-lease-duration=3 -ha-election-renew-deadline=2 -ha-election-retry-period=1", config.Sources{}, times, "{3s 2s 1s}"},
+		{"late deadline", "-init-master=n1 -ha-election-renew-deadline=60", config.Sources{}, nil, `!bad ha-election-renew-deadline "60" (from --ha-election-renew-deadline): want less than ha-election-lease-duration, 60`},
+		{"early deadline", "-init-master=n1 -ha-election-renew-deadline=24", config.Sources{}, nil, `!bad ha-election-renew-deadline "24" (from --ha-election-renew-deadline): want more than 1.2 times ha-election-retry-period, 20`},
+		{"rare tries", "-init-master=n1 -ha-election-retry-period=25", config.Sources{}, nil, `!bad ha-election-retry-period "25" (from --ha-election-retry-period): want less than ha-election-renew-deadline, 30, divided by 1.2`},
+		{"no lease", "-init-master=n1 -ha-election-lease-duration=0", config.Sources{}, nil, `!bad ha-election-lease-duration "0" (from --ha-election-lease-duration): want a number from 1 to 3600`},
+		{"lease in words", "-init-master=n1 -ha-election-retry-period=2s", config.Sources{}, nil, `!bad ha-election-retry-period "2s" (from --ha-election-retry-period): want a number from 1 to 3600`},
+		{"no rotation", "-init-node=n1 -logfile=/x.log", config.Sources{}, rotated, "{0 0 0s}"},
+		{"rotation at a size", "-init-node=n1 -logfile-maxsize=9", config.Sources{}, rotated, "{9437184 5 120h0m0s}"},
+		{"rotation never", "-init-node=n1 -logfile-maxsize=0", config.Sources{File: map[string]string{"logging.logfile-maxsize": "9"}}, rotated, "{0 5 120h0m0s}"},
+		{"number of backups", "-init-node=n1", config.Sources{File: map[string]string{"logging.logfile-maxbackups": "0"}}, rotated, "{104857600 0 120h0m0s}"},
+		{"age of backups", "-init-node=n1 -logfile-maxage=2", config.Sources{File: map[string]string{"logging.logfile-maxbackups": "7"}}, rotated, "{104857600 7 48h0m0s}"},
+		{"any age", "-init-node=n1 -logfile-maxage=2147483647", config.Sources{}, rotated, "{104857600 5 876600h0m0s}"},
+		{"negative size", "-init-node=n1 -logfile-maxsize=-1", config.Sources{}, nil, `!bad logfile-maxsize "-1" (from --logfile-maxsize): want a number from 0 to 2147483647`},
+		{"number in words", "-init-node=n1", config.Sources{File: map[string]string{"logging.logfile-maxbackups": "many"}}, nil, `!bad logfile-maxbackups "many" (from ovn_k8s.conf: [logging] logfile-maxbackups): want a number from 0 to 2147483647`},
+		{"part of a day", "-init-node=n1 -logfile-maxage=1.5", config.Sources{}, nil, `!bad logfile-maxage "1.5" (from --logfile-maxage): want a number from 0 to 2147483647`},
 		{"boolean", "-init-master=n1 -nodeport=maybe", config.Sources{}, nil, `!bad nodeport "maybe" (from --nodeport): want true or false`},
 		{"false wins", "-init-node=n1 -nodeport=false", config.Sources{File: map[string]string{"gateway.nodeport": "true"}}, func(o Options) any { return o.Gateway.NodePort }, "false"},
 		{"not supported", "-init-node=n1 -enable-hybrid-overlay", config.Sources{}, nil, `!bad enable-hybrid-overlay "true" (from --enable-hybrid-overlay): it is not supported; remove it`},
@@ -173,6 +192,8 @@ bad cluster-subnets "x,10.0.0.0/16,10.1.0.1/16" (from --cluster-subnets): "10.1.
 
 func server(o Options) any  { return o.APIServer }
 func mode(o Options) any    { return o.Gateway.Mode }
+func times(o Options) any   { return o.Lease }
+func rotated(o Options) any { return o.Rotation }
 func advised(o Options) any { return strings.Join(o.Advice, "; ") }
 
 // layers has an API server in each of some sources.
@@ -384,7 +405,7 @@ func TestTexts(t *testing.T) {
 
 // Roles get the options from the settings of a session: the same as those of the command line, without their sources.
 func TestOptionsOfAConfiguration(t *testing.T) {
-	for _, line := range append(historical, base+"-init-node=n1 -gateway-mode=spare -gateway-vlanid=7 -encap-ip=192.0.2.1 -loglevel=5") {
+	for _, line := range append(historical, base+"-init-node=n1 -gateway-mode=spare -gateway-vlanid=7 -encap-ip=192.0.2.1 -loglevel=5 -logfile-maxage=3 -ha-election-retry-period=5") {
 		want, err := Resolve(config.Sources{Flags: flags(t, line), Exists: files("kubeconfig.yaml")})
 		if err != nil {
 			t.Fatal(err)
@@ -423,7 +444,7 @@ func TestOwnExternalIDs(t *testing.T) {
 
 // options is a value without Config, whose text has the sources.
 func options(o Options) any {
-	return []any{o.Master, o.Node, o.Cleanup, o.Remove, o.ClusterSubnets, o.SB, o.Gateway, o.LogLevel, o.LogFile, o.Advice, o.Kubeconfig, o.SBPrivateKey, o.APIServer}
+	return []any{o.Master, o.Node, o.Cleanup, o.Remove, o.ClusterSubnets, o.SB, o.Gateway, o.LogLevel, o.LogFile, o.Rotation, o.Lease, o.Advice, o.Kubeconfig, o.SBPrivateKey, o.APIServer}
 }
 
 // A changed setting makes the roles that read it serve again; each setting has an effect somewhere.
@@ -431,7 +452,7 @@ func TestReaders(t *testing.T) {
 	want := map[string]string{
 		clusterSubnets: "[master]", sbAddress: "[master node]", nbAddress: "[master node]", gatewayNextHop: "[node]", nodePort: "[node]",
 		logLevel: "[restart]", "mtu": "[node]", "join-subnet": "[master node]", "nb-server-cert": "[master]", "sb-client-cert": "[master node]",
-		encapIP: "[node]", encapType: "[node]", kubeconfig: "[master node]", "pod-ip": "[]", encapPort: "[]", "log-path": "[]",
+		encapIP: "[node]", encapType: "[node]", kubeconfig: "[master node]", "pod-ip": "[]", encapPort: "[]", logSize: "[restart]", leaseDuration: "[master]", retryPeriod: "[master]", "log-path": "[]",
 	}
 	for _, e := range table() {
 		if w, ok := want[e.Name]; ok && fmt.Sprint(e.Readers) != w {

@@ -69,6 +69,9 @@ const (
 	logLevel        = "loglevel"
 	logFile         = "logfile"
 	cniLogFile      = "log-path"
+	logSize         = "logfile-maxsize"
+	logBackups      = "logfile-maxbackups"
+	logAge          = "logfile-maxage"
 	emptyLBEvents   = "ovn-empty-lb-events"
 	metricsPprof    = "metrics-enable-pprof"
 	metricsAddress  = "metrics-bind-address"
@@ -177,7 +180,7 @@ func readers(e entry) []config.Reader {
 		}
 	}
 	switch {
-	case slices.Contains([]string{adopt, clusterSubnets}, e.Name), strings.Contains(e.Name, "b-server-"):
+	case slices.Contains([]string{adopt, clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
 		all[Master] = true
 	case slices.Contains([]string{sbAddress, kubeconfig, "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
 		all[Master], all[Node] = true, true
@@ -240,15 +243,15 @@ func own() []entry {
 		truth(gateways, nodePort, "open NodePorts and external addresses on this host", "gateway.nodeport"),
 		text(logging, logLevel, "LEVEL", "4", "5 debug, 4 info, 3 warnings, 2 errors, 1 fatal errors", "logging.loglevel"),
 		text(logging, logFile, "FILE", "", "log file", "logging.logfile"),
-		idle(text(logging, "logfile-maxsize", "MB", "100", "size of the log file before it is rotated", "logging.logfile-maxsize")),
-		idle(text(logging, "logfile-maxbackups", "COUNT", "5", "number of rotated log files to keep", "logging.logfile-maxbackups")),
-		idle(text(logging, "logfile-maxage", "DAYS", "5", "age of rotated log files to keep", "logging.logfile-maxage")),
+		text(logging, logSize, "MB", "(100 beside one of the next two; else the log is not rotated)", "size at which the log file is rotated; 0: never", "logging.logfile-maxsize"),
+		text(logging, logBackups, "COUNT", "5", "number of rotated log files to keep; 0: all", "logging.logfile-maxbackups"),
+		text(logging, logAge, "DAYS", "5", "age of rotated log files to keep; 0: any", "logging.logfile-maxage"),
 		idle(truth(kubernetes, emptyLBEvents, "report connections to Services without endpoints", "kubernetes.ovn-empty-lb-events")),
 		idle(text(kubernetes, metricsAddress, "IP:PORT", "", "address of the metrics", "kubernetes.metrics-bind-address")),
 		idle(truth(kubernetes, metricsPprof, "profiles at the address of the metrics", "kubernetes.metrics-enable-pprof")),
-		idle(text(kubernetes, leaseDuration, "SECONDS", "60", "how long the Lease of the master lasts, always 10", "masterha.election-lease-duration")),
-		idle(text(kubernetes, renewDeadline, "SECONDS", "30", "after which time without an answer the master stops, always 7", "masterha.election-renew-deadline")),
-		idle(text(kubernetes, retryPeriod, "SECONDS", "20", "how often masters try to get and to renew the Lease, always 1", "masterha.election-retry-period")),
+		text(kubernetes, leaseDuration, "SECONDS", "(10; 60 beside one of the next two)", "how long the Lease of the master lasts without renewal", "masterha.election-lease-duration"),
+		text(kubernetes, renewDeadline, "SECONDS", "(7; 30 beside another of the three)", "how long the master tries to renew the Lease", "masterha.election-renew-deadline"),
+		text(kubernetes, retryPeriod, "SECONDS", "(1; 20 beside another of the three)", "how often masters try to get and to renew the Lease", "masterha.election-retry-period"),
 	}, ssl()...)
 }
 
