@@ -26,10 +26,9 @@ func TestTimesOfTheLease(t *testing.T) {
 		{"election-retry-period=3", 60},
 	} {
 		h.write("etc/openvswitch/ovn_k8s.conf", "[masterha]\n"+tt.file+"\n")
-		// the duration alone is also 1 for a moment, in which the master gives the Lease back to itself
 		h.eventually(fmt.Sprintf("the Lease lasts %d s", tt.want), func() bool {
 			l, err := kubernetes.Client().CoordinationV1().Leases("times").Get(t.Context(), names.WatcherLease, metav1.GetOptions{})
-			return err == nil && *l.Spec.LeaseDurationSeconds == tt.want && *l.Spec.HolderIdentity != ""
+			return err == nil && *l.Spec.LeaseDurationSeconds == tt.want
 		})
 	}
 	h.write("etc/openvswitch/ovn_k8s.conf", "[masterha]\nelection-lease-duration=5\n")
