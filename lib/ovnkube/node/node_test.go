@@ -140,11 +140,13 @@ func (w *world) checkNode(m mode) {
 }
 
 // AC-33: the interface of a node with a long name in capitals has 11 letters of it, in lower case, and its logical port has all.
+// An Event tells the name of the Node.
 func TestCheck33_Capitals(t *testing.T) {
 	w := newNode(t, "Rack7-Node-WITH-A-Capital-Name", "10.128.2.0/23")
 	w.start()
 	w.complete()
 	has(t, w.script("ip address show dev k8s-rack7-node-; ovs-vsctl get Interface k8s-rack7-node- external_ids:iface-id"), "10.128.2.2/23", "k8s-rack7-node-with-a-capital-name")
+	w.event("OtherCapitals", "this host was told --init-node=Rack7-Node-WITH-A-Capital-Name, and names of Nodes have no capitals; give --init-node=rack7-node-with-a-capital-name")
 }
 
 // A running node would make everything again, also one whose CNI server is down.
