@@ -177,17 +177,23 @@ func (h *host) start(line []string, env ...string) *process {
 	h.Helper()
 	p := &process{h, h.command(line, env...), &buffer{}}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.run()
+	return p
+}
+
+// run starts it until the test ends.
+func (p *process) run() {
+	p.Helper()
 	if err := p.cmd.Start(); err != nil {
-		h.Fatal(err)
+		p.Fatal(err)
 	}
-	h.Cleanup(func() {
+	p.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
-		if h.Failed() {
-			h.Logf("output of ovnkube:\n%s", p.out)
+		if p.Failed() {
+			p.Logf("output of ovnkube:\n%s", p.out)
 		}
 	})
-	return p
 }
 
 // stop ends it by SIGTERM and returns its status.

@@ -25,11 +25,13 @@ type Arguments struct {
 }
 
 // HideArguments returns the arguments of this process, and overwrites the values of options that are secret where other
-// processes see them. secret gets the name of an option without dashes. It belongs at the begin of main. A Service with
-// these Arguments passes them to its other processes in a file without a name (memfd_create(2)).
+// processes see them. A process with a secret leaves no core. secret gets the name of an option without dashes. It belongs at
+// the begin of main. A Service with these Arguments passes them to its other processes in a file without a name
+// (memfd_create(2)).
 func HideArguments(secret func(option string) bool) Arguments {
 	if os.Getenv(hiddenEnv) != "" {
 		_ = os.Unsetenv(hiddenEnv)
+		forbidCore()
 		if a, err := readArguments(os.NewFile(hiddenFD, "arguments")); err == nil {
 			return a
 		}
@@ -53,12 +55,17 @@ func HideArguments(secret func(option string) bool) Arguments {
 			hideNext = false
 		}
 		if value != "" {
+			forbidCore()
 			a.Secrets = append(a.Secrets, strings.Clone(value))
 			overwrite(value)
 		}
 	}
 	return a
 }
+
+// forbidCore has the kernel write no core(5) of this process: a secret stays in its memory. Programs that it starts may have
+// cores. See PR_SET_DUMPABLE(2const): only root can read its files in /proc and attach a debugger.
+func forbidCore() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) } // it cannot fail with 0
 
 // overwrite replaces a string in its memory. Those in os.Args are the process's own arguments: the runtime does not copy
 // them (runtime.goargs).

@@ -41,6 +41,30 @@ func TestHiddenArguments(t *testing.T) {
 	}
 }
 
+// Launcher, monitor and worker leave no core from their start on if there is a secret among their arguments.
+func TestNoCoreWithASecret(t *testing.T) {
+	for option, want := range map[string]string{"--token=canary-3f9a": "0", "--fault=": "1"} {
+		t.Run(option, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv(dumpableDir, dir)
+			w := newWorld(t)
+			if status, out := w.run("--pidfile", "--detach", "--monitor", option); status != 0 {
+				t.Fatalf("status %d: %s", status, out)
+			}
+			w.reap(w.parent(w.ready()))
+			all, err := os.ReadDir(dir)
+			if err != nil || len(all) != 3 {
+				t.Fatalf("%v, %v", all, err)
+			}
+			for _, f := range all {
+				if is := w.readFile(filepath.Join(dir, f.Name())); is != want {
+					t.Errorf("process %s of launcher, monitor and worker: dumpable is %s, want %s", f.Name(), is, want)
+				}
+			}
+		})
+	}
+}
+
 // wantHidden checks that a process knows a secret and does not show it.
 func (w *world) wantHidden(pid int, secret string) {
 	w.t.Helper()

@@ -117,7 +117,23 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	args := daemon.HideArguments(func(option string) bool { return option == "token" })
+	if dir := os.Getenv(dumpableDir); dir != "" {
+		recordDumpable(dir)
+	}
 	os.Exit(cli.Main(cli.Program{Name: "prog", Version: "1.2.3", Options: &program{arguments: args}, OneDash: true}, args.All, cli.OS()))
+}
+
+// dumpableDir is the variable with a directory where each process writes whether the kernel writes a core of it.
+const dumpableDir = "DAEMON_TEST_DUMPABLE"
+
+func recordDumpable(dir string) {
+	is, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), []byte(strconv.Itoa(is)), 0o600)
+	}
+	if err != nil {
+		panic(err)
+	}
 }
 
 // A world is a run directory with running programs.
