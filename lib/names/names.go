@@ -149,6 +149,9 @@ const (
 	FormerNIC = "ovn-k8s-former"
 	// FormerIDs in external_ids of Open_vSwitch: the keys that ovnkube has set there, as JSON with their former values.
 	FormerIDs = "ovn-k8s-former-ids"
+	// CNIFiles in external_ids of Open_vSwitch: the files of ovnkube for container runtimes, with colons, of present and
+	// former settings, unless they are all the usual ones.
+	CNIFiles = "ovn-k8s-cni-files"
 	// SuspendedWait in external_ids of Open_vSwitch: the value of ovn-ofctrl-wait-before-clear while that is 0, and for some
 	// seconds more.
 	SuspendedWait = "ovn-k8s-wait-before-clear"
@@ -165,7 +168,7 @@ const UserspaceDatapath = "netdev"
 
 // IsHostRecord reports whether a key in external_ids of Open_vSwitch is a program's note, and no setting.
 func IsHostRecord(key string) bool {
-	return key == FormerIDs || key == SuspendedWait || key == HeldFlows
+	return key == FormerIDs || key == CNIFiles || key == SuspendedWait || key == HeldFlows
 }
 
 // Kubernetes names.

@@ -35,6 +35,14 @@ func (e Edit) String() string {
 	return "write " + e.Path
 }
 
+// Describe has a line for each edit.
+func Describe(edits []Edit) (lines []string) {
+	for _, e := range edits {
+		lines = append(lines, e.String())
+	}
+	return lines
+}
+
 // needed reports whether the edit would change the file.
 func (e Edit) needed() (bool, error) {
 	var is string

@@ -87,11 +87,8 @@ func (d Departure) Preview() {
 	if d.Port == "" {
 		return
 	}
-	var lines []string
-	for _, e := range slices.Concat(d.before, d.after) {
-		lines = append(lines, e.String())
-	}
-	d.host.Report.Section("this host", append(append(lines, d.rules...), fmt.Sprintf("delete port %s from bridge %s", d.Port, names.IntegrationBridge)))
+	lines := slices.Concat(files.Describe(d.before), files.Describe(d.after), d.rules)
+	d.host.Report.Section("this host", append(lines, fmt.Sprintf("delete port %s from bridge %s", d.Port, names.IntegrationBridge)))
 }
 
 // Plugged returns the addresses of the pods plugged in on this host, by logical port.

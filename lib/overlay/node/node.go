@@ -87,11 +87,7 @@ func (p *Plan) planEdits(edits []files.Edit, warnings []string, err error) error
 
 // Changes lists the changes of Ensure, one a line.
 func (p *Plan) Changes() []string {
-	lines := slices.Clone(p.changes)
-	for _, e := range p.edits {
-		lines = append(lines, e.String())
-	}
-	return lines
+	return slices.Concat(p.changes, files.Describe(p.edits))
 }
 
 // planPort plans the management port and its interface.

@@ -125,21 +125,10 @@ func (c *cleaner) itself(ctx context.Context) error {
 	return nil
 }
 
-// cni removes the CNI configuration, also from the directory that the role has recorded, and the plugin.
+// cni removes the CNI configuration and the plugin, of the present settings and as the role has recorded them.
 func (c *cleaner) cni(context.Context) error {
 	setup, _ := cnisetup.FindShim(c.host.Config) // good for removal without a plugin, too
-	if err := c.apply(setup.Disable()); err != nil {
-		return err
-	}
-	if dir := c.host.Switch.ExternalIDs()[confDirID]; dir != "" {
-		recorded := c.host.Config
-		recorded.CNIConfDir = dir
-		former, _ := cnisetup.FindShim(recorded)
-		if err := c.apply(former.Disable()); err != nil {
-			return err
-		}
-	}
-	return c.apply(setup.Remove())
+	return c.apply(setup.RemoveRecorded(c.host.Switch.ExternalIDs()))
 }
 
 // cleanTimeout bounds a request to the API server.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,15 +11,13 @@ import (
 
 	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/files"
+	overlayhost "ovn-k8s/lib/overlay/host"
+	overlaynode "ovn-k8s/lib/overlay/node"
 )
 
 // bootFile has the kernel's boot ID of the time when the CNI configuration was written. It is gone, or has another one,
 // after a boot.
 const bootFile = "/var/run/ovn-kubernetes/boot"
-
-// confDirID is the key of external_ids with the directory of the CNI configuration. It is a setting, too. The role writes it
-// before the configuration, so that a clean-up without the option finds the file.
-const confDirID = "ovn-k8s-cni-conf-path"
 
 func bootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -43,7 +42,7 @@ func (e *engine) disableAfterBoot() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("looking for a boot: %w", err)
 	}
-	setup, _ := cnisetup.FindShim(e.session.Config) // enableCNI reports a missing plugin
+	setup, _ := cnisetup.FindShim(e.session.Config) // enable reports a missing plugin
 	edits, err := setup.Disable()
 	if err == nil && len(edits) > 0 {
 		e.log.Infof("%v, until the host is complete: it is from the time before a boot", edits[0])
@@ -54,8 +53,11 @@ func (e *engine) disableAfterBoot() error {
 	return files.Apply(edits)
 }
 
-// enableCNI gives container runtimes the plugin and, last, its configuration, once the CNI server is ready.
-func (p *pass) enableCNI(in input) error {
+// runtimes are the host's container runtimes, from a pass.
+type runtimes struct{ *pass }
+
+// enable gives container runtimes the plugin and, last, its configuration, once the CNI server is ready.
+func (p runtimes) enable(in input) error {
 	switch {
 	case p.Server == nil:
 		return nil
@@ -91,11 +93,7 @@ func (p *pass) enableCNI(in input) error {
 		return err
 	}
 	edits = append(marked, edits...) // a boot is noticed whenever the configuration is there
-	var lines []string
-	for _, edit := range edits {
-		lines = append(lines, fmt.Sprint(edit))
-	}
-	err = p.apply(lines, func() error {
+	err = p.apply(files.Describe(edits), func() error {
 		if err := files.Sweep(p.session.Config.CNIConfDir, p.session.Config.CNIBinDir, filepath.Dir(bootFile)); err != nil {
 			return err
 		}
@@ -103,4 +101,25 @@ func (p *pass) enableCNI(in input) error {
 	})
 	p.enabled = err == nil
 	return err
+}
+
+// removeFormer removes the CNI files of former settings. A former plugin stays while pods are plugged in: CRI-O removes a pod
+// by the configuration with which it was added.
+func (p runtimes) removeFormer(ctx context.Context, h *overlayhost.Host) error {
+	if p.Server == nil {
+		return nil
+	}
+	setup, _ := cnisetup.FindShim(p.session.Config) // good for removal without a plugin, too
+	edits, programs, unread := setup.Former(p.sw.ExternalIDs())
+	plugged, err := overlaynode.Plugged(ctx, h)
+	if err := errors.Join(unread, err); err != nil {
+		return err
+	}
+	if len(plugged) == 0 {
+		edits = append(edits, programs...)
+	}
+	return p.apply(files.Describe(edits), func() error {
+		defer p.touch() // the next pass leaves them out of the record
+		return files.Apply(edits)
+	})
 }

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/hostgateway"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch/ovncontroller"
 )
@@ -28,7 +30,9 @@ func (p *pass) configure(ctx context.Context, node *corev1.Node) (tunnel string,
 	}
 	want := externalIDs(p.options, p.name(), tunnel)
 	if p.Server != nil {
-		want[confDirID] = p.session.Config.CNIConfDir
+		want[cnisetup.ConfDirID] = p.session.Config.CNIConfDir
+		setup, _ := cnisetup.FindShim(p.session.Config)
+		want[names.CNIFiles] = setup.Record(p.sw.ExternalIDs())
 	}
 	// ovn-controller connects with these files, so they come first.
 	controller := p.sw.Controller()

@@ -144,6 +144,34 @@ func TestCleanUpOfAnotherCNIDirectory(t *testing.T) {
 	w.becomes("a clean-up", before)
 }
 
+// A host with another name for its plugin, or another directory, has no file of the former one, but a plugin stays while there
+// are pods. A clean-up without these options finds all files.
+func TestCleanUpOfAnotherCNIPlugin(t *testing.T) {
+	w := newNode(t, "n48", "10.128.2.0/23")
+	before := w.settled()
+	w.start("cni-plugin=second")
+	w.complete()
+	w.script(`test -x /opt/cni/bin/second`)
+	w.script(`ovs-vsctl add-port br-int pod1 -- set Interface pod1 type=internal external_ids:sandbox=c1 external_ids:iface-id=default_pod1 external_ids:ip_address=10.128.2.7`)
+	w.stop()
+	w.start("cni-plugin=third", "cni-conf-dir=/etc/cni/other")
+	w.await(`grep -q '"third"' /etc/cni/other/10-ovn-kubernetes.conflist && ! test -e /etc/cni/net.d/10-ovn-kubernetes.conflist`)
+	w.says("host is complete")
+	w.script(`test -x /opt/cni/bin/second && test -x /opt/cni/bin/third && ovs-vsctl del-port pod1`)
+	w.await(`! test -e /opt/cni/bin/second && ! ovs-vsctl get Open_vSwitch . external_ids | grep bin/second`)
+	w.stop()
+	w.start()
+	w.complete()
+	w.await(`! test -e /opt/cni/bin/third && ! test -e /etc/cni/other/10-ovn-kubernetes.conflist && ! ovs-vsctl get Open_vSwitch . external_ids | grep cni-files`)
+	w.until("check", func() error { return w.check() })
+	w.stop()
+	w.start("cni-plugin=fourth")
+	w.await(`grep -q '"fourth"' /etc/cni/net.d/10-ovn-kubernetes.conflist`)
+	w.stop()
+	w.clean()
+	w.becomes("a clean-up", before)
+}
+
 // A clean-up killed at any moment does not cut the host off, and the next one gives the host back.
 func TestCleanUpKilledAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv(killsVariable))

@@ -96,7 +96,10 @@ func (p *pass) run(ctx context.Context, in input) error {
 	if err := p.publish(ctx, in.node, &claim); err != nil {
 		return err
 	}
-	return p.enableCNI(in)
+	if err := (runtimes{p}).enable(in); err != nil {
+		return err
+	}
+	return runtimes{p}.removeFormer(ctx, h)
 }
 
 // host returns the host with its configuration, for the plans of lib/overlay.
