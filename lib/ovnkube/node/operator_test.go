@@ -172,6 +172,37 @@ func TestCleanUpOfAnotherCNIPlugin(t *testing.T) {
 	w.becomes("a clean-up", before)
 }
 
+// A route of the host to the subnets of pods stops a new host before the role changes anything, with one line. When it is gone,
+// the host goes on. A host that is the node already keeps the rest in spite of such a route.
+func TestRouteInTheWay(t *testing.T) {
+	w := newNode(t, "n49", "10.128.2.0/23")
+	const line = "trying again: this host has a route 10.128.0.0/14 dev %s already: delete it, or choose another subnet for pods"
+	const changes = `ip address show dev eth0; ovs-vsctl list-br; ovs-vsctl list SSL; ovs-vsctl --columns=external_ids list Open_vSwitch | grep -o -e ovn-remote -e ovn-encap -e ovn-nb -e former-ids || true`
+	w.script("ip route add 10.128.0.0/14 via 198.18.0.1")
+	before := w.script(changes)
+	w.start("gateway-mode=shared")
+	w.says(fmt.Sprintf(line, "eth0"))
+	w.settled() // with the rules of the gateway helper
+	if after := w.script(changes); after != before || strings.Contains(w.role.Output(), "set external_ids:") {
+		t.Errorf("the host changed (-before +after):\n%s\n%s", cmp.Diff(before, after), w.role.Output())
+	}
+	w.script("ip route del 10.128.0.0/14")
+	w.complete()
+	if n := strings.Count(w.role.Output(), "this host has a route"); n != 1 {
+		t.Errorf("%d lines about the route", n)
+	}
+
+	complete := w.settled()
+	w.stop()
+	w.script("ip route add 10.128.0.0/14 via 198.18.0.1 metric 5; ovs-vsctl remove Open_vSwitch . external_ids ovn-remote")
+	w.start("gateway-mode=shared")
+	w.says(fmt.Sprintf(line, "breth0"))
+	w.await("ovs-vsctl get Open_vSwitch . external_ids:ovn-remote")
+	w.script("ip route del 10.128.0.0/14 metric 5")
+	w.says("host is complete")
+	w.becomes("without the route", complete)
+}
+
 // A clean-up killed at any moment does not cut the host off, and the next one gives the host back.
 func TestCleanUpKilledAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv(killsVariable))

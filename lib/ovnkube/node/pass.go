@@ -22,6 +22,7 @@ import (
 	overlaynode "ovn-k8s/lib/overlay/node"
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/overlay/uplink"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // An input is what a pass takes from the engine.
@@ -70,6 +71,9 @@ func (p *pass) run(ctx context.Context, in input) error {
 		return err
 	}
 	if err := h.CheckDatapath(ctx, len(known) > 0); err != nil {
+		return err
+	}
+	if err := p.fits(ctx, h, in); err != nil {
 		return err
 	}
 	if h.Config.EncapIP, err = p.configure(ctx, in.node); err != nil {
@@ -244,11 +248,8 @@ func (p *pass) assigned(in input) ([]netip.Prefix, error) {
 
 // recorded returns the subnets with which this host has been the node, none if it has not.
 func (p *pass) recorded(ctx context.Context) ([]netip.Prefix, error) {
-	all, err := p.sw.Interfaces(ctx)
-	for _, i := range all {
-		if i.Bridge != names.IntegrationBridge || i.ExternalIDs[names.IfaceID] != names.ManagementPort(p.name()) {
-			continue
-		}
+	ports, err := p.ports(ctx)
+	for _, i := range ports {
 		text, _, _ := strings.Cut(i.ExternalIDs[names.NodeSubnets], " in ")
 		subnets, bad := ipnet.ParseSubnets(text, topology.MinHosts)
 		if bad == nil && ipnet.Within(subnets, p.ranges()) { // else the annotation replaces it
@@ -258,18 +259,49 @@ func (p *pass) recorded(ctx context.Context) ([]netip.Prefix, error) {
 	return nil, err
 }
 
+// ports returns the management ports of the node: one, or none on a new host.
+func (p *pass) ports(ctx context.Context) (own []vswitch.Interface, err error) {
+	all, err := p.sw.Interfaces(ctx)
+	for _, i := range all {
+		if i.Bridge == names.IntegrationBridge && i.ExternalIDs[names.IfaceID] == names.ManagementPort(p.name()) {
+			own = append(own, i)
+		}
+	}
+	return own, err
+}
+
+// fits is an error if a new host cannot have the Node's subnets, as with a route of its own in the way: then nothing is
+// changed. A host with the management port goes on, and meets the error there: it needs its databases and its NIC.
+func (p *pass) fits(ctx context.Context, h *overlayhost.Host, in input) error {
+	if ports, err := p.ports(ctx); err != nil || len(ports) > 0 {
+		return err
+	}
+	subnets, unknown := p.assigned(in)
+	if unknown != nil {
+		return nil // until subnets are known
+	}
+	_, err := p.plan(ctx, h, subnets, overlaynode.Parts{})
+	return err
+}
+
 // port brings the management port to the desired state.
 func (p *pass) port(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) error {
-	n := membership.Node{Name: p.name(), Pods: subnets, SystemID: h.Config.SystemID}
-	n.Subnets, n.Network.Join = p.ranges(), h.Config.JoinSubnets
-	plan, err := overlaynode.New(ctx, h, n, overlaynode.Parts{Guards: !p.guarded})
-	h.Report.Continue()
+	plan, err := p.plan(ctx, h, subnets, overlaynode.Parts{Guards: !p.guarded})
 	if err != nil {
 		return err
 	}
 	err = p.apply(plan.Changes(), func() error { return plan.Ensure(ctx) })
 	p.guarded = err == nil
 	return err
+}
+
+// plan computes the management port with subnets.
+func (p *pass) plan(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix, parts overlaynode.Parts) (*overlaynode.Plan, error) {
+	n := membership.Node{Name: p.name(), Pods: subnets, SystemID: h.Config.SystemID}
+	n.Subnets, n.Network.Join = p.ranges(), h.Config.JoinSubnets
+	plan, err := overlaynode.New(ctx, h, n, parts)
+	h.Report.Continue()
+	return plan, err
 }
 
 // publish writes the claim into annotations of the Node, if they differ. A nil claim is that of a host whose gateway is not
@@ -285,7 +317,7 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 	if want[names.ChassisAnnotation] == "" {
 		return errors.New("no system-id: set external_ids:system-id of Open_vSwitch, to a name that no other host has")
 	}
-	if err := p.checkChassis(node.Annotations[names.ChassisAnnotation], want[names.ChassisAnnotation]); err != nil {
+	if err := (rivals{p}).claim(node.Annotations[names.ChassisAnnotation], want[names.ChassisAnnotation]); err != nil {
 		return err
 	}
 	for key, value := range want {
@@ -308,16 +340,4 @@ func (p *pass) publish(ctx context.Context, node *corev1.Node, claim *nodeclaim.
 		p.published.node, p.published.values = node, want
 		return nil
 	})
-}
-
-// checkChassis is an error if another host claims to be this Node after this one did: two that replace each other's claim
-// would never end. A host that was replaced by this one does not claim again.
-func (p *pass) checkChassis(is, want string) error {
-	p.claimed = p.claimed || is == want
-	if !p.claimed || is == want || is == "" || p.published.node != nil && p.published.node.Annotations[names.ChassisAnnotation] == is {
-		return nil
-	}
-	text := fmt.Sprintf("the host with system-id %s claims to be Node %s, too: give one of them another --init-node, or stop that one and start this one again", is, p.name())
-	p.tell("TwoHosts", text)
-	return errors.New(text)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -83,4 +84,16 @@ func (p rivals) sameSystemID(ctx context.Context, own string) error {
 func (p rivals) refuse(reason, text string) error {
 	p.tell(reason, text)
 	return waiting(text)
+}
+
+// claim is an error if another host claims to be this Node after this one did: two that replace each other's claim
+// would never end. A host that was replaced by this one does not claim again.
+func (p rivals) claim(is, want string) error {
+	p.claimed = p.claimed || is == want
+	if !p.claimed || is == want || is == "" || p.published.node != nil && p.published.node.Annotations[names.ChassisAnnotation] == is {
+		return nil
+	}
+	text := fmt.Sprintf("the host with system-id %s claims to be Node %s, too: give one of them another --init-node, or stop that one and start this one again", is, p.name())
+	p.tell("TwoHosts", text)
+	return errors.New(text)
 }
