@@ -57,7 +57,7 @@ func (n *bootedNode) active() error {
 	if n.mode != "" {
 		units += " ovn-k8s-gateway"
 	}
-	if err := n.shell("systemctl is-active " + units + " >/dev/null && ! ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null"); err != nil {
+	if err := n.shell(active(units) + " && ! ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null"); err != nil {
 		return fmt.Errorf("units: %w", err)
 	}
 	return nil

@@ -127,12 +127,17 @@ func (w *nodeWorld) eventually(script string) {
 		case r.Status == 0:
 			return
 		case w.ctx.Err() != nil:
-			journal, _ := w.node.Try("systemctl --no-pager status 'ovn-k8s-*'; ip addr; ip route; journalctl --no-pager -b -u 'ovn-k8s-*' -n 60")
+			journal, _ := w.node.Try("systemctl --no-pager status 'ovn-k8s-*' ovnkube; ip addr; ip route; journalctl --no-pager -b -u 'ovn-k8s-*' -u ovnkube -n 60; tail -n 40 /var/log/openvswitch/ovnkube.log")
 			w.Fatalf("never true: %s\n%s%s\n%s", script, r.Out, r.Err, journal.Out)
 		case true:
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
+}
+
+// active is a script that succeeds if all units are active: "systemctl is-active" does so if one is.
+func active(units string) string {
+	return `[ "$(systemctl is-active ` + units + ` | uniq)" = active ]`
 }
 
 // has is a script that succeeds if the management port is as after minion-init.
@@ -158,7 +163,7 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w.must(w.master.Cut())
 	w.must(w.node.PowerCycle(w.ctx))
 	w.eventually(has)
-	w.eventually("systemctl is-active ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher")
+	w.eventually(active("ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher"))
 	for _, unit := range []string{"ovn-k8s-node", "ovn-k8s-watcher"} {
 		w.eventually("systemctl show -p StatusText " + unit + " | grep -q 'waiting.*6641'")
 	}
@@ -188,7 +193,7 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w.script("mkdir -p /etc/systemd/system/ovsdb-server.service.d; printf '[Service]\\nExecStartPre=/bin/sleep 3\\n' >/etc/systemd/system/ovsdb-server.service.d/late.conf")
 	w.must(w.node.Reboot(w.ctx))
 	w.eventually(has)
-	w.eventually("systemctl is-active ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+	w.eventually(active("ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher") + " && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
 
 	// H13: a file not read by ifupdown is left alone.
 	w.script(`set -e; systemctl disable -q networking; echo 'auto lo' >/etc/network/interfaces
