@@ -1,7 +1,9 @@
 package cni_test
 
 import (
+	"context"
 	"encoding/base64"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/limit"
+	"ovn-k8s/test/probe"
 )
 
 func testCheck(t *testing.T, w *world) {
@@ -158,10 +162,46 @@ func testBandwidth(t *testing.T, w *world) {
 		t.Errorf("the shaper of the container's end is %s", q)
 	}
 	s.add(t)
+	s.isLimited(t)
 	s.del(t)
 	bad := annotated("fast", "20M")
 	bad.assign(t)
 	if res := bad.call(t, run{command: "ADD"}); res.Code != 7 || !strings.Contains(res.Msg, `kubernetes.io/ingress-bandwidth of the pod is "fast"`) {
 		t.Errorf("%+v", res)
 	}
+}
+
+// isLimited fails the test if TCP from or to another pod is faster than the limits of testBandwidth. A busy machine is slower.
+func (s *sandbox) isLimited(t *testing.T) {
+	t.Helper()
+	const in, out, seconds = 10_000_000, 20_000_000, 2
+	other := s.w.sandbox(t, nil)
+	other.assign(t)
+	other.add(t)
+	server, err := probe.Serve(other.netns, other.pod, 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
+	defer cancel()
+	way := probe.Probe{Netns: s.netns, Network: "tcp", Address: probe.Address(netip.MustParseAddr(other.ip4), 8080)}
+	if _, err := way.Until(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []struct {
+		name string
+		rate int // bit/s
+		send func(ctx context.Context, size int) error
+	}{{"to the pod", in, way.Download}, {"from the pod", out, way.Upload}} {
+		began := time.Now()
+		if err := d.send(ctx, seconds*d.rate/8); err != nil {
+			t.Fatalf("%s: %v", d.name, err)
+		}
+		// 15 % more, for the first burst
+		if rate := seconds * float64(d.rate) / time.Since(began).Seconds(); rate > 1.15*float64(d.rate) {
+			t.Errorf("TCP %s has %.1f Mbit/s, more than %d", d.name, rate/1e6, d.rate/1_000_000)
+		}
+	}
+	other.del(t)
 }
