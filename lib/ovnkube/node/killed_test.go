@@ -23,7 +23,10 @@ import (
 // killsVariable is the number of kills of TestKilledAtAnyMoment for each mode and family; see docs/testing.md.
 const killsVariable = "OVNK8S_TEST_KILLS"
 
-// A node killed at any moment of its start never cuts its host off: sessions with the host go on before the next start. That one
+// undoWithin bounds the time until the watchdog has undone the move of a killed process: see limits of lib/nicbridge.
+const undoWithin = 20 * time.Second
+
+// A node killed at any moment of its start never cuts its host off for longer than the move and its undoing: sessions with the host go on before the next start. That one
 // makes it complete, and everything can be taken back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv(killsVariable))
@@ -52,7 +55,8 @@ type killed struct {
 	moments         []moment
 	sessions        []*probe.Session // with the host
 	before, started []string         // the host's state without the node, and with it
-	usual           time.Duration    // the longest silence of a start that is not killed
+	packets         []*probe.Packets // to the host
+	usual           time.Duration    // the longest time that a start without a kill cuts the host off
 	kills           int
 }
 
@@ -86,9 +90,7 @@ func newKilled(t *testing.T, mode, family string, subnets []string, kills int) *
 	k.complete()
 	k.started = sorted(k.settled())
 	k.takeBack()
-	for _, s := range k.sessions {
-		k.usual = max(k.usual, s.Typed().Silence)
-	}
+	k.usual = k.outage()
 	return k
 }
 
@@ -109,6 +111,12 @@ func (k *killed) meet() {
 			}
 			k.t.Cleanup(func() { s.Close() })
 			k.sessions = append(k.sessions, s)
+			p, err := probe.Probe{Netns: k.FabricNetns(), Address: probe.Address(a.Addr(), port), Source: from}.Ping()
+			if err != nil {
+				k.t.Fatal(err)
+			}
+			k.t.Cleanup(p.Close)
+			k.packets = append(k.packets, p)
 		}
 	}
 }
@@ -210,11 +218,20 @@ func (k *killed) takeBack() {
 	k.script("! ls /etc/openvswitch/ovn-k8s-util/*.json 2>/dev/null")
 }
 
-// report logs how long the host was silent.
+// report fails the test if the host was ever cut off for longer than by design.
 func (k *killed) report() {
-	var longest time.Duration
-	for _, s := range k.sessions {
-		longest = max(longest, s.Typed().Silence)
+	k.t.Helper()
+	longest, most := k.outage(), k.usual+limit.Of(undoWithin)
+	k.t.Logf("%d kills: the host was cut off for at most %v, by a start without a kill for %v", k.kills, longest.Round(time.Millisecond), k.usual.Round(time.Millisecond))
+	if longest > most {
+		k.t.Errorf("a kill cut the host off for %v, want at most %v", longest, most)
 	}
-	k.t.Logf("%d kills: the longest silence was %v, that of a start without a kill %v", k.kills, longest.Round(time.Millisecond), k.usual.Round(time.Millisecond))
+}
+
+// outage is the longest time that the host did not answer packets.
+func (k *killed) outage() (longest time.Duration) {
+	for _, p := range k.packets {
+		longest = max(longest, p.Outage())
+	}
+	return longest
 }
