@@ -34,7 +34,7 @@ var eraPlugin string
 // An era is a cluster as ovnkube made it in July 2019, with a gateway on minion1.
 type era struct{ takeover }
 
-// ovnkube takes over a cluster of the early Go era: pods keep their addresses and sessions.
+// ovnkube takes over a cluster of the early Go era: pods keep their addresses and sessions, and lose no packet.
 func TestTakeOverOfTheEarlyGoEra(t *testing.T) {
 	c := newHosts(t, world.Options{Minions: 1})
 	e := era{takeover{c}}
@@ -46,7 +46,9 @@ func TestTakeOverOfTheEarlyGoEra(t *testing.T) {
 		e.pod(name, node)
 	}
 	s := c.gather(nodes)
-	s.ring("a", "a2", "b", "b2")
+	pods := []string{"a", "a2", "b", "b2"}
+	s.ring(pods...)
+	s.countPackets(pods...)
 	vip := e.service("b", s.pods["b"])
 	for name, pod := range s.pods {
 		s.open(pod, name+" to the Service", vip)

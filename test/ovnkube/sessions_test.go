@@ -1,27 +1,39 @@
 package ovnkube
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
+	"os/exec"
+	"regexp"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/test/kubelet"
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/world"
 )
 
+// packetTimeout is the time to wait for late answers to packets.
+const packetTimeout = 5 * time.Second
+
 // betweenPods is part of the description of sessions from pods to pods, which have no NAT.
 const betweenPods = " to pod "
 
-// sessions are TCP connections of pods.
+// sessions are TCP connections of pods. Packets between pods are for tests that say that none is lost: a lost one of TCP is
+// sent again.
 type sessions struct {
 	*cluster
-	pods map[string]world.Endpoint
-	all  map[string]*probe.Session // by description
-	from map[string]probe.Probe    // by description
+	pods    map[string]world.Endpoint
+	all     map[string]*probe.Session // by description
+	from    map[string]probe.Probe    // by description
+	packets map[string]*probe.Packets // by description
+	dropped int                       // drops before the first packet
 }
 
 // newSessions creates pods on nodes. A pod is the backend of a Service of its name.
@@ -37,7 +49,7 @@ func (c *cluster) newSessions(nodes map[string]string) *sessions {
 // gather waits until pods run.
 func (c *cluster) gather(nodes map[string]string) *sessions {
 	c.Helper()
-	s := &sessions{c, map[string]world.Endpoint{}, map[string]*probe.Session{}, map[string]probe.Probe{}}
+	s := &sessions{c, map[string]world.Endpoint{}, map[string]*probe.Session{}, map[string]probe.Probe{}, map[string]*probe.Packets{}, 0}
 	for name := range nodes {
 		s.pods[name] = c.await(name)
 	}
@@ -47,10 +59,37 @@ func (c *cluster) gather(nodes map[string]string) *sessions {
 // ring opens sessions from each of some pods to the next one.
 func (s *sessions) ring(names ...string) {
 	s.Helper()
-	for i, from := range names {
-		to := names[(i+1)%len(names)]
+	for from, to := range pairs(names) {
 		for _, a := range s.pods[to].Addresses {
 			s.open(s.pods[from], from+betweenPods+to, probe.Address(a, kubelet.DefaultPort))
+		}
+	}
+}
+
+// pairs are each of some pods with the next one, in a ring.
+func pairs(names []string) iter.Seq2[string, string] {
+	return func(yield func(from, to string) bool) {
+		for i, from := range names {
+			if !yield(from, names[(i+1)%len(names)]) {
+				return
+			}
+		}
+	}
+}
+
+// countPackets sends packets between the pods of ring, too: goOn fails the test if one is lost.
+func (s *sessions) countPackets(names ...string) {
+	s.Helper()
+	s.dropped = s.drops()
+	for from, to := range pairs(names) {
+		for _, a := range s.pods[to].Addresses {
+			way := probe.Probe{Netns: s.pods[from].Netns, Network: "icmp", Address: probe.Address(a, 0)}
+			_, err := way.Until(s.ctx)
+			s.must(err)
+			p, err := way.Ping()
+			s.must(err)
+			s.Cleanup(p.Close)
+			s.packets[fmt.Sprintf("packets of %s%s%s, %v", from, betweenPods, to, a)] = p
 		}
 	}
 }
@@ -113,7 +152,7 @@ func (s *sessions) pause(some func(description string) bool) (resume func()) {
 	}
 }
 
-// goOn waits until all sessions are answered, and fails the test if one was ever disturbed. It prints then what the masters
+// goOn waits until all sessions are answered, and fails the test if one was ever disturbed, or if a packet is lost. It prints then what the masters
 // say about gateways: a session to the outside ends when it moves to another gateway.
 func (s *sessions) goOn(after string) {
 	s.Helper()
@@ -136,6 +175,62 @@ func (s *sessions) goOn(after string) {
 			s.Errorf("after %s: %s: %v", after, what, err)
 		}
 	}
+	s.losesNothing(after)
+}
+
+// losesNothing fails the test for each pair of pods with a lost packet. One that is late is not lost. On a busy machine
+// ovs-vswitchd, as userspace datapath, may be too slow to read all packets: those that the kernel counts as dropped are none of
+// the network's.
+func (s *sessions) losesNothing(after string) {
+	s.Helper()
+	lost, all := map[string]error{}, 0
+	for what, p := range s.packets {
+		ctx, cancel := context.WithTimeout(s.ctx, limit.Of(packetTimeout))
+		number, err := p.Lost(ctx)
+		cancel()
+		if all += number; err != nil {
+			lost[what] = err
+		}
+		if err != nil && number == 0 {
+			s.Errorf("after %s: %s: %v", after, what, err)
+		}
+	}
+	dropped := 0
+	if all > 0 {
+		dropped = s.drops() - s.dropped
+	}
+	for what, err := range lost {
+		say := s.Errorf
+		if all <= dropped {
+			say = s.Logf
+		}
+		say("after %s: %s: %v; the kernel dropped %d packets of all pairs that no program read in time", after, what, err, dropped)
+	}
+}
+
+var dropsOfSocket = regexp.MustCompile(`skmem:\(.*,d([0-9]+)\)`)
+
+// drops is the number of packets that the kernel dropped at sockets of hosts and pods: those of Open vSwitch's interfaces, and
+// those for answers.
+func (s *sessions) drops() (all int) {
+	s.Helper()
+	var where []string
+	for _, n := range s.Nodes {
+		where = append(where, n.Netns())
+	}
+	for _, p := range s.pods {
+		where = append(where, p.Netns)
+	}
+	for _, netns := range where {
+		out, err := exec.CommandContext(s.ctx, "nsenter", "--net="+netns, "ss", "--packet", "--raw", "--all", "--numeric", "--memory").CombinedOutput()
+		s.must(err)
+		for _, m := range dropsOfSocket.FindAllSubmatch(out, -1) {
+			n, err := strconv.Atoi(string(m[1]))
+			s.must(err)
+			all += n
+		}
+	}
+	return all
 }
 
 // silence is the longest time that any session waited for an answer.
@@ -146,9 +241,12 @@ func (s *sessions) silence() (longest time.Duration) {
 	return longest.Round(time.Millisecond)
 }
 
-// close ends all sessions.
+// close ends all sessions and packets.
 func (s *sessions) close() {
 	for _, session := range s.all {
 		session.Close()
+	}
+	for _, p := range s.packets {
+		p.Close()
 	}
 }

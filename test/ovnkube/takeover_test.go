@@ -24,12 +24,13 @@ func gatewayModes() map[string]string {
 // A takeover is a cluster of others that ovnkube takes over.
 type takeover struct{ *cluster }
 
-// ovnkube takes over a cluster of the other programs, host by host: no session of a pod ends, and addresses, subnets and rows
-// stay. Without --adopt the master refuses, and changes nothing. Pods leave by their own node's gateway, before and after.
+// ovnkube takes over a cluster of the other programs, host by host: no session of a pod ends, no packet between pods is lost, and
+// addresses, subnets and rows stay. Without --adopt the master refuses, and changes nothing. Pods leave by their own node's gateway, before and after.
 func TestTakeOver(t *testing.T) {
 	c := takeover{newHosts(t, world.Options{})}
 	c.run()
 	s := c.busy(rampout)
+	s.countPackets(ring()...)
 	before := c.rows()
 	bin, err := programs()
 	c.must(err)
@@ -49,8 +50,12 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("rows (-before +after)\n%s", diff)
 	}
 	c.sameSubnets()
+	s.goOn("the take-over")
 	c.changes(s)
 }
+
+// ring are the pods of busy in an order with pairs on one host and on two.
+func ring() []string { return []string{"a", "b", "b2", "c"} }
 
 // rampout are options of gateway-init: the gateway is for its own node's pods, as those of ovnkube are.
 func rampout(n *world.Node) []string { return []string{"--rampout-ip-subnets=" + n.Subnets} }
@@ -63,7 +68,7 @@ func (c *cluster) busy(options func(*world.Node) []string) *sessions {
 		c.must(err)
 	}
 	s := c.newSessions(map[string]string{"a": "master", "b": "minion1", "b2": "minion1", "c": "minion2"})
-	s.ring("a", "b", "b2", "c")
+	s.ring(ring()...)
 	s.toService("c")
 	s.goOn("the start")
 	return s
