@@ -17,20 +17,31 @@ import (
 	"ovn-k8s/lib/desired/service"
 )
 
-// many returns Services: a quarter with a NodePort, the others with an address outside. The first has session affinity, the
-// second goes to endpoints here only; OVN chooses the endpoints of all others. The first three have a number of endpoints,
-// the others two.
-func many(n, endpoints int) (all []*service.Resolved) {
+// numbered returns an address of a family for a number.
+func numbered(family netip.Addr, a byte, i int) netip.Addr {
+	if family.Is6() {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 1: a, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)})
+	}
+	return netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+// many returns Services of some families: a quarter with a NodePort, the others with an address outside. The first has session
+// affinity, the second goes to endpoints here only; OVN chooses the endpoints of all others. The first three have a number of
+// endpoints of each family, the others two.
+func many(n, endpoints int, families []netip.Addr) (all []*service.Resolved) {
 	for i := range n {
-		at := func(a byte) netip.Addr { return netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}) }
 		s := service.Resolved{Service: service.Service{
 			Key: service.Key{Namespace: "default", Name: fmt.Sprint("web-", i)}, Type: corev1.ServiceTypeLoadBalancer, Ours: true,
-			ClusterIPs: []netip.Addr{at(172)}, Ports: []service.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			Ports: []service.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 		}}
 		if i%4 == 0 {
 			s.Ports[0].NodePort = uint16(30000 + i/4)
-		} else {
-			s.Ingress = []service.Ingress{{Addr: at(203)}}
+		}
+		for _, family := range families {
+			s.ClusterIPs = append(s.ClusterIPs, numbered(family, 172, i))
+			if i%4 != 0 {
+				s.Ingress = append(s.Ingress, service.Ingress{Addr: numbered(family, 203, i)})
+			}
 		}
 		switch i {
 		case 0:
@@ -39,8 +50,10 @@ func many(n, endpoints int) (all []*service.Resolved) {
 			s.ExternalLocal = true
 		}
 		var to service.Endpoints
-		for e := range map[bool]int{true: endpoints, false: 2}[i < 3] {
-			to = append(to, service.Endpoint{Host: &service.Host{Addr: netip.AddrFrom4([4]byte{10, 128, 1, byte(3 + e)}), Node: "node1", State: service.Serving}, Port: 8080})
+		for _, family := range families {
+			for e := range map[bool]int{true: endpoints, false: 2}[i < 3] {
+				to = append(to, service.Endpoint{Host: &service.Host{Addr: numbered(family, 10, 128<<16|1<<8|(3+e)), Node: "node1", State: service.Serving}, Port: 8080})
+			}
 		}
 		s.Endpoints = []service.Endpoints{to}
 		all = append(all, &s)
@@ -48,9 +61,51 @@ func many(n, endpoints int) (all []*service.Resolved) {
 	return all
 }
 
-// BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program: until they are made, until a
-// new process has found them as they should be, and until a change of one endpoint of 100 is written, also in CPU time: of a Service with
-// session affinity, of one that goes to endpoints here, and of one whose endpoint OVN chooses.
+// benchHost is a host of both families.
+var benchHost = nodeport.Host{
+	Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}, Management: "k8s-node1",
+	Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("fd0a::80:100/120")},
+}
+
+// A filled has the packet filters of some families, and what they keep.
+type filled struct {
+	firewalls []*Firewall
+	tables    []nodeport.Tables
+	lists     service.Lists
+}
+
+func newFilled(program string, families []netip.Addr) *filled {
+	f := &filled{tables: make([]nodeport.Tables, len(families))}
+	for _, family := range families {
+		f.firewalls = append(f.firewalls, New(program, family))
+	}
+	return f
+}
+
+// sync makes the rules of Services, as the gateway helper does, and returns the number of changes.
+func (f *filled) sync(tb testing.TB, services []*service.Resolved) (changes int) {
+	tb.Helper()
+	frontends := f.lists.Of(services, service.Network{})
+	for i, firewall := range f.firewalls {
+		lines, err := firewall.Sync(tb.Context(), Services, f.tables[i].Rules(benchHost, firewall.Family(), frontends, nil))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		changes += len(lines)
+	}
+	return changes
+}
+
+// withEndpoints returns a Service with another number of endpoints.
+func withEndpoints(s *service.Resolved, endpoints int, families []netip.Addr) *service.Resolved {
+	other := *s
+	other.Endpoints = many(1, endpoints, families)[0].Endpoints
+	return &other
+}
+
+// BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program, and of both families: until they
+// are made, until a new process has found them as they should be, and until a change of one endpoint of 100 is written, also in CPU
+// time: of a Service with session affinity, of one that goes to endpoints here, and of one whose endpoint OVN chooses.
 func BenchmarkServices(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("needs root")
@@ -65,41 +120,41 @@ func BenchmarkServices(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer space.Close()
-	host := nodeport.Host{Node: "node1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Management: "k8s-node1", Pods: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}}
-	for _, program := range []string{config.NFTables, config.IPTables} {
-		b.Run(program, func(b *testing.B) {
+	four := []netip.Addr{nodeport.IPv4}
+	for _, of := range []struct {
+		name, program string
+		families      []netip.Addr
+	}{{config.NFTables, config.NFTables, four}, {"families", config.NFTables, []netip.Addr{nodeport.IPv4, nodeport.IPv6}}, {config.IPTables, config.IPTables, four}} {
+		b.Run(of.name, func(b *testing.B) {
 			for range b.N {
-				f, tables, lists := New(program, nodeport.IPv4), new(nodeport.Tables), new(service.Lists)
-				sync := func(f *Firewall, services []*service.Resolved) (took, used time.Duration, changes int) {
+				f := newFilled(of.program, of.families)
+				sync := func(services []*service.Resolved) (took, used time.Duration, changes int) {
 					began, before := time.Now(), cpuTime(b)
-					lines, err := f.Sync(b.Context(), Services, tables.Rules(host, nodeport.IPv4, lists.Of(services, service.Network{}), nil))
-					if err != nil {
-						b.Fatal(err)
-					}
-					return time.Since(began), cpuTime(b) - before, len(lines)
+					changes = f.sync(b, services)
+					return time.Since(began), cpuTime(b) - before, changes
 				}
-				services := many(n, 100)
-				took, _, _ := sync(f, services)
+				services := many(n, 100, of.families)
+				took, _, _ := sync(services)
 				b.ReportMetric(took.Seconds(), "s/made")
-				f, tables, lists = New(program, nodeport.IPv4), new(nodeport.Tables), new(service.Lists)
-				took, used, changes := sync(f, services)
+				f = newFilled(of.program, of.families)
+				took, used, changes := sync(services)
 				if changes > 0 {
 					b.Fatalf("%d changes of nothing", changes)
 				}
 				b.ReportMetric(took.Seconds(), "s/start")
 				for i, kind := range []string{"affinity", "local", "ovn"} {
 					for _, endpoints := range []int{99, 100} {
-						s := *services[i]
-						s.Endpoints = many(1, endpoints)[0].Endpoints
-						services[i] = &s
-						took, used, changes = sync(f, services)
+						services[i] = withEndpoints(services[i], endpoints, of.families)
+						took, used, changes = sync(services)
 					}
 					b.ReportMetric(float64(took.Microseconds())/1000, "ms/"+kind)
 					b.ReportMetric(float64(used.Microseconds())/1000, "cpu-ms/"+kind)
 					b.ReportMetric(float64(changes), "changes/"+kind)
 				}
-				if _, err := f.Sync(b.Context(), Services, nil); err != nil {
-					b.Fatal(err)
+				for _, f := range f.firewalls {
+					if _, err := f.Sync(b.Context(), Services, nil); err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
 		})
