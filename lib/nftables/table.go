@@ -30,8 +30,8 @@ var (
 var ErrSlow = fmt.Errorf("killed, because it was not done within %v", trialTimeout)
 
 // A Table makes objects of our table of one family equal to wanted ones. It remembers what it wrote, and reads the
-// table again only if another program has changed something since. So a change costs what it changes: parts of the wanted
-// table that were written before are not compared again.
+// table again only if another program has changed something since, see Generations. So a change costs what it changes: parts
+// of the wanted table that were written before are not compared again.
 //
 // The comment of each rule ends with a hash of its text, by which it is recognized: nft prints a rule differently from
 // version to version. A release that changes the hook of a base chain, or the type of a set, must rename it.
@@ -39,7 +39,7 @@ var ErrSlow = fmt.Errorf("killed, because it was not done within %v", trialTimeo
 // The text of rules is the work of nft. Rules of statements and elements are changed, and objects deleted, without it.
 type Table struct {
 	kernel
-	generation func() (uint32, error)
+	generations *Generations
 
 	finding sync.Mutex // guards nft, program, failed and slow
 	nft     knftables.Interface
@@ -80,7 +80,7 @@ const retryInterval = 10 * time.Second
 
 // NewTable returns our table of a family. generation returns the number of changes of the kernel's ruleset.
 func NewTable(family netip.Addr, generation func() (uint32, error)) *Table {
-	return &Table{kernel: kernel{family}, generation: generation}
+	return NewGenerations(generation).NewTable(family)
 }
 
 // Works returns nil if nft can write our rules, and otherwise an error that says what is missing. Until it works, it is
@@ -185,16 +185,15 @@ func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 		t.state = p.after
 		return nil, read, nil
 	}
-	if err := t.write(ctx, p); err != nil {
+	alone, err := t.generations.change(t.table().Family, t.at, func() error { return t.write(ctx, p) })
+	if err != nil {
 		return nil, read, err
 	}
-	t.state = p.after
-	now, err := t.generation()
-	if err != nil || now != t.at+1 { // another program has changed something, too
-		t.state = nil
+	t.state = nil
+	if alone {
+		t.state, t.at = p.after, t.at+1
 	}
-	t.at = now
-	return p.lines(), read, err
+	return p.lines(), read, nil
 }
 
 // write carries out a plan, in one transaction.
@@ -278,11 +277,12 @@ func (t *Table) plan(prefix string, want ruleset.Table) (*plan, bool, error) {
 
 // refresh reads the table again if another program has changed something, and reports whether it did.
 func (t *Table) refresh() (read bool, err error) {
-	now, err := t.generation()
+	now, same, err := t.generations.sameTable(t.table().Family, t.at)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	if t.state != nil && t.at == now {
+	if t.state != nil && same {
+		t.at = now
 		return false, nil
 	}
 	t.reads++
@@ -301,7 +301,7 @@ func (t *Table) readWhole(now uint32) (err error) {
 			return err
 		}
 		t.state, t.at = state, now
-		if now, err = t.generation(); err != nil || now == t.at {
+		if now, err = t.generations.read(); err != nil || now == t.at {
 			return err
 		}
 	}
