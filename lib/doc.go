@@ -67,6 +67,7 @@
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/link/defaultroute the default routes of the host: read and follow
+//	lib/link/notify        changes of the packet filter, routing rules and sysctls
 //	lib/link/tracking      the limits of the kernel's connection tracking
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/nftables           our table of nftables, made equal to a value

@@ -75,11 +75,7 @@ type filled struct {
 }
 
 func newFilled(program string, families []netip.Addr) *filled {
-	f := &filled{tables: make([]nodeport.Tables, len(families))}
-	for _, family := range families {
-		f.firewalls = append(f.firewalls, New(program, family))
-	}
-	return f
+	return &filled{firewalls: NewFamilies(program, families...), tables: make([]nodeport.Tables, len(families))}
 }
 
 // sync makes the rules of Services, as the gateway helper does, and returns the number of changes.

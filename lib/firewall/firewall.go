@@ -16,6 +16,7 @@ import (
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/iptables"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/notify"
 	"ovn-k8s/lib/nftables"
 	"ovn-k8s/lib/ruleset"
 )
@@ -50,6 +51,7 @@ type Firewall struct {
 	family  netip.Addr
 	setting string // see config.Config
 	once    bool   // for one command, which does not wait for a slow program
+	changes *nftables.Generations
 	// tidied says when a scope of a program without our rules was written.
 	tidied map[tidyKey]tidied
 
@@ -108,13 +110,27 @@ func (p programs) noticed() int {
 }
 
 // New returns the packet filter of a family that a setting chooses.
-func New(setting string, family netip.Addr) *Firewall {
-	f := &Firewall{family: family, setting: setting, tidied: map[tidyKey]tidied{}}
-	f.found.table = nftables.NewTable(family, link.PacketFilterGeneration)
-	if setting != config.AnyFirewall {
-		f.found.chosen, f.found.why = setting, "as the setting ovn-k8s-firewall says"
+func New(setting string, family netip.Addr) *Firewall { return NewFamilies(setting, family)[0] }
+
+// NewFamilies returns the packet filters of some families, which do not take each other's changes of nftables for those of
+// other programs.
+func NewFamilies(setting string, families ...netip.Addr) (all []*Firewall) {
+	changes := nftables.NewGenerations(link.PacketFilterGeneration)
+	for _, family := range families {
+		f := &Firewall{family: family, setting: setting, changes: changes, tidied: map[tidyKey]tidied{}}
+		f.found.table = changes.NewTable(family)
+		if setting != config.AnyFirewall {
+			f.found.chosen, f.found.why = setting, "as the setting ovn-k8s-firewall says"
+		}
+		all = append(all, f)
 	}
-	return f
+	return all
+}
+
+// FollowOthers calls changed once it follows, and after each change of nftables by other programs, including iptables-nft,
+// until ctx ends. Those of packet filters made by one call of NewFamilies are ours. iptables-legacy sends no notifications.
+func (f *Firewall) FollowOthers(ctx context.Context, changed func()) error {
+	return notify.PacketFilter(ctx, f.changes.Others(changed))
 }
 
 // find returns the programs that work. The error is ErrMissing, with a reason and remedy, if the rules have no program.

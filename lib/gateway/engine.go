@@ -117,12 +117,13 @@ type view struct {
 
 // newFirewalls finds the packet filters of the kernel's families, by part.
 func newFirewalls(setting string) map[string]*firewall.Firewall {
+	families := []netip.Addr{nodeport.IPv4}
+	if link.HasIPv6() {
+		families = append(families, nodeport.IPv6)
+	}
 	out := map[string]*firewall.Firewall{}
-	for part, family := range map[string]netip.Addr{partRules4: nodeport.IPv4, partRules6: nodeport.IPv6} {
-		if family.Is6() && !link.HasIPv6() {
-			continue
-		}
-		out[part] = firewall.New(setting, family)
+	for i, f := range firewall.NewFamilies(setting, families...) {
+		out[[]string{partRules4, partRules6}[i]] = f
 	}
 	return out
 }

@@ -7,21 +7,23 @@ import (
 
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/notify"
 )
 
 // followPacketFilter reconciles rules whenever another program changes some, until ctx ends, and at the start of each
-// subscription, for changes before it. The resync finds changes that the kernel does not announce.
+// subscription, for changes before it. The resync finds changes that the kernel does not announce. Our own changes of nftables
+// lead to nothing more.
 func (e *engine) followPacketFilter(ctx context.Context) {
 	parts := append(slices.Collect(maps.Keys(e.firewall)), partLocal, partFirewall)
 	_ = kube.Retry(ctx, func() error {
-		return link.FollowPacketFilter(ctx, func() { e.touch(parts...) })
+		return e.firewall[partRules4].FollowOthers(ctx, func() { e.touch(parts...) })
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
 // followForwarding does the same for sysctls and routing rules.
 func (e *engine) followForwarding(ctx context.Context) {
 	_ = kube.Retry(ctx, func() error {
-		return link.FollowForwarding(ctx, func() { e.touch(partForwarding, partLocal) })
+		return notify.Forwarding(ctx, func() { e.touch(partForwarding, partLocal) })
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 

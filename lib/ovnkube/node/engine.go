@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/defaultroute"
+	"ovn-k8s/lib/link/notify"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -96,7 +97,7 @@ func (e *engine) run(ctx context.Context, ready func()) error {
 	wg.Go(func() { e.followSwitch(ctx, changed) })
 	wg.Go(func() { e.follow(ctx, addresses()) })
 	wg.Go(func() { e.follow(ctx, defaultroute.Follow) })
-	wg.Go(func() { e.follow(ctx, link.FollowForwarding) })
+	wg.Go(func() { e.follow(ctx, notify.Forwarding) })
 	wg.Go(func() {
 		e.cluster.Follow(ctx, e.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Node: e.name(), Send: e.record})
 	})
