@@ -169,7 +169,7 @@ func (d *Declarer) declare(ctx context.Context) error {
 		return nil
 	}
 	var before, now []string
-	_, err := d.sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, func(was string) string {
+	edit := func(was string) string {
 		before, now = names.SplitModes(was), nil
 		for mode, v := range verdicts {
 			if v == down || v == undecided && slices.Contains(before, mode) {
@@ -178,9 +178,12 @@ func (d *Declarer) declare(ctx context.Context) error {
 		}
 		slices.Sort(now)
 		return names.JoinModes(now)
-	})
-	if err != nil {
-		return err
+	}
+	// Run compares after each change of the copy, so the server is asked about a difference only.
+	if was := d.sw.Controller().CMSOption(names.GatewayDownOption); edit(was) != was {
+		if _, err := d.sw.Controller().EditCMSOption(ctx, names.GatewayDownOption, edit); err != nil {
+			return err
+		}
 	}
 	d.mu.Lock()
 	d.declared = now

@@ -22,6 +22,11 @@ func (s Settings) SetCMSOption(ctx context.Context, name, value string) (bool, e
 	return s.EditCMSOption(ctx, name, func(string) string { return value })
 }
 
+// CMSOption returns the value of an option in the followed copy of ovn-cms-options, "" without one.
+func (s Settings) CMSOption(name string) string {
+	return optionIn(s.DB.ExternalIDs()[CMSOptions], name)
+}
+
 // EditCMSOption is SetCMSOption with a value computed by edit from the value before, "" without one. edit may be
 // called several times.
 func (s Settings) EditCMSOption(ctx context.Context, name string, edit func(before string) string) (bool, error) {
