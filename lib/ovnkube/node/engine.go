@@ -214,16 +214,17 @@ func paced(ctx context.Context, changed <-chan struct{}, f func()) {
 
 // readSwitch reads the database.
 func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
-	all, err := e.sw.Interfaces(ctx)
+	pods := e.followPod.Load()
+	some, err := e.sw.InterfacesWhere(ctx, func(i vswitch.Interface) bool { return ofPasses(i, pods) })
 	if err != nil {
 		return switchState{}, err
 	}
-	return switchState{ofPasses(all, e.followPod.Load()), e.sw.ExternalIDs()}, nil
+	return switchState{some, e.sw.ExternalIDs()}, nil
 }
 
-// ofPasses selects the interfaces relevant to a pass. Each host that joins the cluster or leaves it changes a tunnel.
-func ofPasses(all []vswitch.Interface, pods bool) []vswitch.Interface {
-	return slices.DeleteFunc(all, func(i vswitch.Interface) bool { return i.IsTunnel() || i.ExternalIDs[names.Sandbox] != "" && !pods })
+// ofPasses reports whether an interface is relevant to a pass. Each host that joins the cluster or leaves it changes a tunnel.
+func ofPasses(i vswitch.Interface, pods bool) bool {
+	return !i.IsTunnel() && (i.ExternalIDs[names.Sandbox] == "" || pods)
 }
 
 // sync returns a pass with the present inputs: it is the Sync of the loop.

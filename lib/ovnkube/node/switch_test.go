@@ -21,8 +21,10 @@ func TestInterfacesOfPasses(t *testing.T) {
 			{Name: "pod", ExternalIDs: map[string]string{names.Sandbox: "1"}}, {Name: "ovn-3", Type: "stt"},
 		}
 		got := ""
-		for _, i := range ofPasses(all, c.pods) {
-			got += i.Name + " "
+		for _, i := range all {
+			if ofPasses(i, c.pods) {
+				got += i.Name + " "
+			}
 		}
 		if got != c.want {
 			t.Errorf("with pods %t: %q, want %q", c.pods, got, c.want)

@@ -284,7 +284,7 @@ func planGatewayStale(ctx context.Context, c client.Client, p GatewayPort) (conf
 	var pl confdb.Plan
 	if len(doomed) > 0 {
 		var err error
-		if pl, err = confdb.DeletePorts(ctx, c, doomed); err != nil {
+		if pl, err = confdb.DeletePorts(c, doomed); err != nil {
 			return pl, err
 		}
 	}

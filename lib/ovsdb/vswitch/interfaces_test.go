@@ -1,7 +1,9 @@
 package vswitch_test
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"ovn-k8s/lib/names"
@@ -35,5 +37,67 @@ func TestInterfacesOfFormerLists(t *testing.T) {
 	attach("default_web-2")
 	if now := list(); now.ExternalIDs[names.IfaceID] != "default_web-2" || former.ExternalIDs[names.IfaceID] != "default_web-1" {
 		t.Errorf("now %+v, former %+v", now, former)
+	}
+}
+
+// An ADD of a pod looks for its earlier ports: it copies no row of the tunnels of a large cluster, or their number would be its price.
+func TestDetachCopiesNoTunnels(t *testing.T) {
+	n := newNode(t)
+	const hosts = 300
+	n.tunnels(hosts)
+	s := n.connect()
+	made := testing.AllocsPerRun(10, func() {
+		if gone, err := s.DetachWhere(t.Context(), nobody); len(gone) > 0 || err != nil {
+			t.Fatal(gone, err)
+		}
+	})
+	if made > hosts {
+		t.Errorf("%.0f allocations beside %d tunnels", made, hosts)
+	}
+}
+
+// The condition of a list is asked for each interface, and the list has the bridges of some.
+func TestInterfacesWhere(t *testing.T) {
+	n := newNode(t)
+	n.tunnels(3)
+	n.vsctl("--no-wait", "add-br", "br-ex", "--", "add-bond", "br-ex", "bond", "e0", "e1")
+	s := n.connect()
+	asked := 0
+	some, err := s.InterfacesWhere(t.Context(), func(i vswitch.Interface) bool {
+		asked++
+		return i.Bridge == "" && slices.Contains([]string{"e1", "e0", "ovn-000001", "br-ex"}, i.Name)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, i := range some {
+		got += fmt.Sprintf("%s/%s/%s ", i.Bridge, i.Name, i.Type)
+	}
+	if want := "br-ex/br-ex/internal br-ex/e0/ br-ex/e1/ br-int/ovn-000001/geneve "; got != want || asked != 7 {
+		t.Errorf("asked for %d: %s, want %s", asked, got, want)
+	}
+}
+
+// Ports are detached although the connection is lost between reading interfaces and their ports.
+func TestDetachOverARestart(t *testing.T) {
+	n := newNode(t)
+	n.bridge("br-int")
+	s := n.connect()
+	if err := s.AttachPort(t.Context(), vswitch.PodPort{Bridge: "br-int", Name: "p1", ExternalIDs: map[string]string{names.IfaceID: "default_web"}}); err != nil {
+		t.Fatal(err)
+	}
+	lost := false
+	gone, err := s.DetachWhere(n.ctx(), func(i vswitch.Interface) bool {
+		if !lost {
+			lost = true
+			stop(&n.db)
+			n.await(func() bool { return s.Refresh(n.ctx()) != nil })
+			n.startDB()
+		}
+		return nobody(i)
+	})
+	if err != nil || !slices.Equal(gone, []string{"p1"}) {
+		t.Errorf("detached %v, %v", gone, err)
 	}
 }

@@ -38,7 +38,7 @@ func (s *Switch) RemovePatch(ctx context.Context, bridge string) error {
 		if err != nil || len(doomed) == 0 {
 			return confdb.Plan{}, err
 		}
-		return confdb.DeletePorts(ctx, c, doomed)
+		return confdb.DeletePorts(c, doomed)
 	})
 	if err != nil {
 		return fmt.Errorf("disconnecting %s from %s: %w", bridge, names.IntegrationBridge, err)

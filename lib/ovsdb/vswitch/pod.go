@@ -11,10 +11,8 @@ import (
 	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
-	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"ovn-k8s/lib/names"
-	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch/confdb"
 	"ovn-k8s/lib/ovsdb/vswitchdb"
 )
@@ -177,14 +175,14 @@ func setShaper(ctx context.Context, c client.Client, pl *confdb.Plan, port *vswi
 }
 
 // DetachWhere deletes all ports with an interface for which cond is true, in one transaction, with their QoS rows,
-// and returns their names, sorted. It does not wait for ovs-vswitchd.
+// and returns their names, sorted. It does not wait for ovs-vswitchd. cond is as for InterfacesWhere.
 func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]string, error) {
 	if s.widen != nil {
-		some, err := s.Interfaces(ctx)
+		some, err := s.InterfacesWhere(ctx, cond)
 		if err != nil {
 			return nil, fmt.Errorf("detaching ports: %w", err)
 		}
-		if !slices.ContainsFunc(some, cond) {
+		if len(some) == 0 {
 			return nil, nil
 		}
 		var detached []string
@@ -197,16 +195,14 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 	var doomed map[string]bool
 	_, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		doomed = map[string]bool{}
-		all, err := interfaces(c)
+		some, err := interfaces(c, cond)
 		if err != nil {
 			return confdb.Plan{}, err
 		}
-		for _, i := range all {
-			if cond(i) {
-				doomed[i.Name] = true
-			}
+		for _, i := range some {
+			doomed[i.Name] = true
 		}
-		return confdb.DeletePorts(ctx, c, doomed)
+		return confdb.DeletePorts(c, doomed)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("detaching ports: %w", err)
@@ -216,44 +212,61 @@ func (s *Switch) DetachWhere(ctx context.Context, cond func(Interface) bool) ([]
 
 // Interfaces lists the interfaces of all bridges, sorted by name. Their ExternalIDs may not be changed.
 func (s *Switch) Interfaces(ctx context.Context) ([]Interface, error) {
+	return s.InterfacesWhere(ctx, func(Interface) bool { return true })
+}
+
+// InterfacesWhere is Interfaces for those for which cond is true. cond gets them without their bridges.
+func (s *Switch) InterfacesWhere(ctx context.Context, cond func(Interface) bool) ([]Interface, error) {
 	var out []Interface
 	err := s.Read(ctx, func(c client.Client) (err error) {
-		out, err = interfaces(c)
+		out, err = interfaces(c, cond)
 		return err
 	})
 	return out, err
 }
 
-func interfaces(c client.Client) ([]Interface, error) {
-	// Copies of all rows would take milliseconds for the tunnels of a large cluster.
-	rows := map[string]map[string]model.Model{}
-	for _, name := range []string{vswitchdb.InterfaceTable, vswitchdb.PortTable, vswitchdb.BridgeTable} {
-		if c == nil {
-			return nil, ovsdb.ErrNotConnected
-		}
-		cache := c.Cache()
-		if cache == nil || cache.Table(name) == nil {
-			return nil, ovsdb.ErrNotConnected
-		}
-		rows[name] = cache.Table(name).RowsShallow()
+func interfaces(c client.Client, cond func(Interface) bool) ([]Interface, error) {
+	rows, err := confdb.Rows[*vswitchdb.Interface](c, vswitchdb.InterfaceTable)
+	if err != nil {
+		return nil, err
 	}
-	bridgeOfPort, bridgeOfIface := map[string]string{}, map[string]string{}
-	for _, m := range rows[vswitchdb.BridgeTable] {
-		b := m.(*vswitchdb.Bridge)
-		for _, p := range b.Ports {
-			bridgeOfPort[p] = b.Name
+	var out []Interface
+	at := map[string]int{} // places in out, by UUID of the interface
+	for _, r := range rows {
+		if i := fromRow(r); cond(i) {
+			at[r.UUID] = len(out)
+			out = append(out, i)
 		}
 	}
-	for _, m := range rows[vswitchdb.PortTable] {
-		p := m.(*vswitchdb.Port)
-		for _, i := range p.Interfaces {
-			bridgeOfIface[i] = bridgeOfPort[p.UUID]
+	if len(out) == 0 {
+		return nil, nil
+	}
+	ports, err := confdb.Rows[*vswitchdb.Port](c, vswitchdb.PortTable)
+	if err != nil {
+		return nil, err
+	}
+	bridges, err := confdb.Rows[*vswitchdb.Bridge](c, vswitchdb.BridgeTable)
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]*vswitchdb.Port{} // those of out
+	for _, p := range ports {
+		if slices.ContainsFunc(p.Interfaces, func(i string) bool { _, ok := at[i]; return ok }) {
+			of[p.UUID] = p
 		}
 	}
-	out := make([]Interface, 0, len(rows[vswitchdb.InterfaceTable]))
-	for _, m := range rows[vswitchdb.InterfaceTable] {
-		r := m.(*vswitchdb.Interface)
-		out = append(out, fromRow(r, bridgeOfIface[r.UUID]))
+	for _, b := range bridges {
+		for _, uuid := range b.Ports {
+			p := of[uuid]
+			if p == nil {
+				continue
+			}
+			for _, i := range p.Interfaces {
+				if n, ok := at[i]; ok {
+					out[n].Bridge = b.Name
+				}
+			}
+		}
 	}
 	slices.SortFunc(out, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
@@ -262,8 +275,9 @@ func interfaces(c client.Client) ([]Interface, error) {
 // IsTunnel reports whether the interface is a tunnel to another host: ovn-controller makes one for each host.
 func (i Interface) IsTunnel() bool { return confdb.IsTunnel(i.Type) }
 
-func fromRow(r *vswitchdb.Interface, bridge string) Interface {
-	i := Interface{Name: r.Name, Bridge: bridge, Type: r.Type, ExternalIDs: r.ExternalIDs}
+// fromRow returns an interface without its bridge.
+func fromRow(r *vswitchdb.Interface) Interface {
+	i := Interface{Name: r.Name, Type: r.Type, ExternalIDs: r.ExternalIDs}
 	if r.MACInUse != nil && *r.MACInUse != "00:00:00:00:00:00" {
 		i.MAC = *r.MACInUse
 	}
@@ -292,7 +306,7 @@ func (s *Switch) WaitInstalled(ctx context.Context, name, ifaceID string) error 
 			last = "not in the database"
 			return false, s.removed(ctx, name)
 		}
-		i := fromRow(row, "")
+		i := fromRow(row)
 		last = i.state(ifaceID)
 		if i.Error != "" && !isDevice(name) {
 			return false, errRemoved

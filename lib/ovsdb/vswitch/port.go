@@ -97,19 +97,35 @@ func text[T any](v *T) string {
 
 // DatapathType returns a bridge's datapath: "system" for the kernel's,
 // "netdev" for the one in user space.
-func (s *Switch) DatapathType(ctx context.Context, bridge string) (string, error) {
-	br := &vswitchdb.Bridge{Name: bridge}
-	err := s.Read(ctx, func(c client.Client) error {
-		ok, err := confdb.Get(ctx, c, br)
-		if err == nil && !ok {
-			err = fmt.Errorf("there is no bridge %s", bridge)
-		}
+func (s *Switch) DatapathType(ctx context.Context, bridge string) (is string, err error) {
+	err = s.Read(ctx, func(c client.Client) (err error) {
+		is, err = datapathType(ctx, c, bridge)
 		return err
 	})
-	if err != nil || br.DatapathType != "" {
-		return br.DatapathType, err
+	return is, err
+}
+
+// CopiedDatapathType is DatapathType in the copy, which is up to date after Refresh. It asks no server.
+func (s *Switch) CopiedDatapathType(ctx context.Context, bridge string) (is string, err error) {
+	err = s.ReadCopy(func(c client.Client) (err error) {
+		is, err = datapathType(ctx, c, bridge)
+		return err
+	})
+	return is, err
+}
+
+func datapathType(ctx context.Context, c client.Client, bridge string) (string, error) {
+	br := &vswitchdb.Bridge{Name: bridge}
+	ok, err := confdb.Get(ctx, c, br)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok:
+		return "", fmt.Errorf("there is no bridge %s", bridge)
+	case br.DatapathType == "":
+		return "system", nil
 	}
-	return "system", nil
+	return br.DatapathType, nil
 }
 
 // DeletePort takes a port out of a bridge, with its QoS row, and waits for ovs-vswitchd. A missing port is not an
@@ -120,7 +136,7 @@ func (s *Switch) DeletePort(ctx context.Context, bridge, name string) (changed b
 		if port == nil || err != nil {
 			return confdb.Plan{}, err
 		}
-		return confdb.DeletePorts(ctx, c, map[string]bool{name: true})
+		return confdb.DeletePorts(c, map[string]bool{name: true})
 	})
 	if err != nil || cfg == 0 {
 		return false, err

@@ -339,7 +339,7 @@ func (s *Switch) DeleteBridge(ctx context.Context, name string) error {
 		}
 		doomed, err := helperPatch(ctx, c, name)
 		if err == nil && len(doomed) > 0 {
-			pl, err = confdb.DeletePorts(ctx, c, doomed)
+			pl, err = confdb.DeletePorts(c, doomed)
 		}
 		if err != nil {
 			return pl, err

@@ -218,7 +218,7 @@ func TestDetachWhere(t *testing.T) {
 	}
 	n.vsctl("del-port", "pod1") // leaves its QoS row behind
 	before := s.Transactions()
-	got, err := s.DetachWhere(n.ctx(), func(i vswitch.Interface) bool { return i.Bridge == "br-int" && i.ExternalIDs[names.CNINetwork] == "0" })
+	got, err := s.DetachWhere(n.ctx(), func(i vswitch.Interface) bool { return i.Bridge == "" && i.ExternalIDs[names.CNINetwork] == "0" })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -292,7 +292,7 @@ func (d *DB) AwaitInterface(ctx context.Context, name string, check func(client.
 
 const readTimeout = 30 * time.Second
 
-// Read calls f with the present state of the database.
+// Read calls f with the present state of the database, and once more if the connection is lost meanwhile.
 func (d *DB) Read(ctx context.Context, f func(client.Client) error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -301,12 +301,21 @@ func (d *DB) Read(ctx context.Context, f func(client.Client) error) error {
 	}
 	return d.Await(ctx, func(c client.Client) (bool, error) {
 		err := d.db.Sync(ctx)
-		if errors.Is(err, ovsdb.ErrNotConnected) {
-			return false, nil // wait for the next connection
-		}
 		if err == nil {
 			err = f(c)
 		}
+		if errors.Is(err, ovsdb.ErrNotConnected) {
+			return false, nil // wait for the next connection
+		}
 		return true, err
 	})
+}
+
+// ReadCopy calls f with the copy, which may be older than the database. The error is ovsdb.ErrNotConnected without a connection.
+func (d *DB) ReadCopy(f func(client.Client) error) error {
+	c := d.db.Client()
+	if c == nil {
+		return ovsdb.ErrNotConnected
+	}
+	return f(c)
 }

@@ -2,7 +2,6 @@ package confdb
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -149,12 +148,22 @@ func SetKeys(c client.Client, pl *Plan, iface *vswitchdb.Interface, want map[str
 
 // DeletePorts plans to delete ports by their names, from any bridge, and their QoS rows, also those left behind by
 // lost ports.
-func DeletePorts(ctx context.Context, c client.Client, doomed map[string]bool) (Plan, error) {
+func DeletePorts(c client.Client, doomed map[string]bool) (Plan, error) {
 	var pl Plan
-	var ports []*vswitchdb.Port
-	var bridges []*vswitchdb.Bridge
-	var limits []*vswitchdb.QoS
-	if err := errors.Join(List(ctx, c, &ports), List(ctx, c, &bridges), List(ctx, c, &limits)); err != nil {
+	limits, err := Rows[*vswitchdb.QoS](c, vswitchdb.QoSTable)
+	limits = slices.DeleteFunc(limits, func(q *vswitchdb.QoS) bool {
+		_, ours := q.ExternalIDs[names.QoSPort]
+		return !ours
+	})
+	if err != nil || len(doomed) == 0 && len(limits) == 0 {
+		return pl, err
+	}
+	ports, err := Rows[*vswitchdb.Port](c, vswitchdb.PortTable)
+	if err != nil {
+		return pl, err
+	}
+	bridges, err := Rows[*vswitchdb.Bridge](c, vswitchdb.BridgeTable)
+	if err != nil {
 		return pl, err
 	}
 	gone, alive := map[string]string{}, map[string]bool{}
@@ -169,7 +178,7 @@ func DeletePorts(ctx context.Context, c client.Client, doomed map[string]bool) (
 		}
 		// References are checked before unreferenced rows are collected, so the port must drop its reference to its
 		// QoS row although it is deleted itself.
-		p.QOS = nil
+		p := &vswitchdb.Port{UUID: p.UUID}
 		if err := pl.Add(c.Where(p).Update(p, &p.QOS)); err != nil {
 			return pl, err
 		}
@@ -185,17 +194,18 @@ func DeletePorts(ctx context.Context, c client.Client, doomed map[string]bool) (
 		if len(out) == 0 {
 			continue
 		}
+		br := &vswitchdb.Bridge{UUID: br.UUID}
 		if err := pl.Add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationDelete, Value: out})); err != nil {
 			return pl, err
 		}
 	}
 	for _, q := range limits {
-		owner, ours := q.ExternalIDs[names.QoSPort]
-		if !ours || alive[owner] {
+		owner := q.ExternalIDs[names.QoSPort]
+		if alive[owner] {
 			continue
 		}
 		pl.Say("delete QoS of port %s", owner)
-		if err := pl.Add(c.Where(q).Delete()); err != nil {
+		if err := pl.Add(c.Where(&vswitchdb.QoS{UUID: q.UUID}).Delete()); err != nil {
 			return pl, err
 		}
 	}

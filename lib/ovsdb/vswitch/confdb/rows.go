@@ -46,6 +46,24 @@ func List(ctx context.Context, c client.Client, rows any) error {
 	return nil
 }
 
+// Rows lists all rows of a table, in no order. They belong to the copy and may not be changed: copies of all would take milliseconds
+// for the tunnels of a large cluster.
+func Rows[T model.Model](c client.Client, table string) ([]T, error) {
+	if c == nil {
+		return nil, ovsdb.ErrNotConnected
+	}
+	tables := c.Cache()
+	if tables == nil || tables.Table(table) == nil {
+		return nil, ovsdb.ErrNotConnected
+	}
+	rows := tables.Table(table).RowsShallow()
+	out := make([]T, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, row.(T))
+	}
+	return out, nil
+}
+
 // Get reads the row with the name set in row, or returns false.
 func Get(ctx context.Context, c client.Client, row model.Model) (bool, error) {
 	err := c.Get(ctx, row)
