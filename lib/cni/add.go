@@ -74,7 +74,7 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 		return nil, err
 	}
 	defer func() { _ = a.ns.Close() }()
-	if a.datapath, err = n.bridgeDatapath(ctx); err != nil {
+	if a.datapath, err = n.knownDatapath(ctx); err != nil {
 		return nil, err
 	}
 	a.stage("config")
@@ -83,6 +83,16 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 	}
 	a.stage("annotation")
 	return a.make(ctx, watch)
+}
+
+// knownDatapath is bridgeDatapath, from a copy brought up to date for this command if that has br-int.
+func (n *node) knownDatapath(ctx context.Context) (string, error) {
+	if n.fresh {
+		if datapath, err := n.sw.CopiedDatapathType(ctx, names.IntegrationBridge); err == nil {
+			return datapath, nil
+		}
+	}
+	return n.bridgeDatapath(ctx)
 }
 
 // claimable is an error if the host end's name belongs to another attachment: the plugin gives a container one

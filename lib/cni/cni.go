@@ -102,6 +102,8 @@ type node struct {
 	// configuration.
 	sw      *vswitch.Switch
 	problem error
+	// fresh means that the copy of a shared sw was brought up to date for this command.
+	fresh bool
 }
 
 // A command runs after the network configuration was parsed.
@@ -198,7 +200,7 @@ func (n *node) useSwitch(ctx context.Context, h Host, r Request) (closeSwitch fu
 		bounded, cancel := context.WithTimeout(ctx, refreshTimeout)
 		defer cancel()
 		if err := h.Switch.Refresh(bounded); !errors.Is(err, ovsdb.ErrNotConnected) {
-			n.sw = h.Switch // perhaps of a database that does not answer: the command reports it
+			n.sw, n.fresh = h.Switch, err == nil // perhaps of a database that does not answer: the command reports it
 			return func() {}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +79,45 @@ func (w *world) silent(t *testing.T) string {
 		}
 	})
 	return dir
+}
+
+// counting starts a proxy of the database, and returns its run directory and the number of transactions asked of it.
+func (w *world) counting(t *testing.T) (string, *atomic.Int64) {
+	t.Helper()
+	dir, asked := t.TempDir(), &atomic.Int64{}
+	l, err := net.Listen("unix", dir+"/db.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay(t, l, "unix", w.dir+"/db.sock", func(server, client net.Conn) {
+		for buffer := make([]byte, 64<<10); ; {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			asked.Add(int64(bytes.Count(buffer[:n], []byte(`"transact"`))))
+			_, _ = server.Write(buffer[:n])
+		}
+	})
+	return dir, asked
+}
+
+// testQuestions: an ADD by the server asks Open vSwitch's database four times: for changes before it, for the pod's earlier ports, for
+// its port, and to add that.
+func testQuestions(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	dir, asked := w.counting(t)
+	w.stopServer(t)
+	w.startServer(t, "OVS_RUNDIR="+dir)
+	before := asked.Load()
+	s.add(t)
+	if n := asked.Load() - before; n != 4 {
+		t.Errorf("asked %d times, want 4", n)
+	}
+	w.stopServer(t)
+	w.startServer(t)
+	s.del(t)
 }
 
 // testSilentOpenVSwitch: all commands time out, and DEL removes as much as possible.

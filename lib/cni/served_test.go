@@ -29,6 +29,7 @@ func TestServer(t *testing.T) {
 		{"SameBytesOfRandomInput", testSameBytesOfRandomInput},
 		{"SameStatus", testSameStatus},
 		{"AC67_NewSandbox", testAC67},
+		{"Questions", testQuestions},
 		{"Hundred", testHundred},
 		{"DelEndsAdd", testDelEndsAdd},
 		{"ServerAway", testServerAway},
