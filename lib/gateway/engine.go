@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,7 +94,7 @@ type engine struct {
 	stale     *connections.OVS
 	local     *localend.End
 	routers   map[string]string // of gateways here: UUIDs of Datapath_Bindings, by name
-	worked    time.Duration     // duration of the last call of sync's work
+	worked    time.Duration     // duration of the last call of sync with its work
 	guarded   bool              // see guardFirst; belongs to sync's work
 	warned    bool              // by warnClosed
 	chosen    map[string]bool   // texts about the choice of packet filters that were logged; belongs to sync's work
@@ -158,7 +159,7 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	}, cfg.ExternalIPs)
 	e.loop = reconcile.Loop[event, string]{
 		Record: func(ev event) []string { return ev() }, OnDirty: e.objects.Resolve,
-		Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {
+		Compare: turn, Sync: e.sync, Synced: e.synced, MinInterval: e.rest, Resync: time.Minute, All: func() []string {
 			e.flows.changed() // look again, even if nothing is known to have changed
 			return e.all()
 		},
@@ -186,6 +187,17 @@ func (e *engine) touch(parts ...string) { e.send(func() []string { return parts 
 // all lists the parts.
 func (e *engine) all() []string {
 	return append(partsOfServices(e.helper.Bridge, e.firewall), partPorts, partZones, partRoutes, partMTU, partLocal, partForwarding, partFirewall)
+}
+
+// turn orders the parts of a pass: those that pass packets come before those that wait for a database or look at other programs.
+func turn(a, b string) int {
+	late := func(part string) bool {
+		return !slices.Contains([]string{partFlows, partForwarding, partLocal, partRules4, partRules6}, part)
+	}
+	if late(a) != late(b) {
+		return map[bool]int{true: 1, false: -1}[late(a)]
+	}
+	return strings.Compare(a, b)
 }
 
 // partsOfServices lists the parts with effects of Services and hostPorts on a host with a shared bridge, or "".
@@ -274,6 +286,7 @@ func (e *engine) look(ctx context.Context) ([]vswitch.Interface, error) {
 // sync computes the desired state and returns the work to apply it: it is the Sync of
 // the loop.
 func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
+	began := time.Now()
 	if slices.Equal(dirty, []string{partServices}) && len(e.objects.Services()) == len(e.view.services) {
 		return func(context.Context) map[string]error { // OVN balances the changed Services: no part, and no command, shows them
 			e.worked = 0
@@ -287,7 +300,7 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 		work = append(work, e.work(part, v))
 	}
 	return func(ctx context.Context) map[string]error {
-		failed, began := map[string]error{}, time.Now()
+		failed := map[string]error{}
 		defer func() { e.worked = time.Since(began) }()
 		for i, do := range work {
 			tryBegan := time.Now()

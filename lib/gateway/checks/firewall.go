@@ -41,6 +41,8 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 		return err
 	}
 	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
+	ctx, cancel := ofDatabase(ctx) // nft takes longer for many rules
+	defer cancel()
 	// The userspace datapath gets packets of tunnels before the host's firewall.
 	if datapath, err := f.Switch.DatapathType(ctx, names.IntegrationBridge); err == nil && datapath != names.UserspaceDatapath && strings.Contains(f.Config.EncapType, "geneve") {
 		needs.Ports = []int{genevePort}

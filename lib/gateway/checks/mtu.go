@@ -9,12 +9,22 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
+
+// databaseTimeout bounds the time for which a check waits for Open vSwitch's database, perhaps during its restart: Services wait
+// for the check.
+const databaseTimeout = time.Second
+
+// ofDatabase is ctx with databaseTimeout.
+func ofDatabase(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, databaseTimeout, fmt.Errorf("no answer from Open vSwitch's database within %v: is ovsdb-server running?", databaseTimeout))
+}
 
 // A Problem is an error that is also reported by an Event on the Node.
 type Problem struct {
@@ -44,6 +54,8 @@ func (m MTU) Check(ctx context.Context, node string) error {
 	if len(tunnels) > 0 {
 		t = config.Narrowest(tunnels)
 	}
+	ctx, cancel := ofDatabase(ctx)
+	defer cancel()
 	if _, err := m.Switch.Controller().SetCMSOption(ctx, names.MTUOption, t.Report(m.Config.MTU)); err != nil {
 		return err
 	}

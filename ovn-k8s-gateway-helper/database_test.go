@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"ovn-k8s/test/host"
+)
+
+// A database that does not answer delays rules no longer than the second that each check may wait for it: another program changes
+// its rules and a link, so that both are checked, and then a Service gets its rules.
+func TestRulesBesideASilentDatabase(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	database := func(signal string) {
+		w.Helper()
+		w.script("kill -" + signal + " $(cat /var/run/openvswitch/ovsdb-server.pid)")
+	}
+	database("STOP")
+	w.script("nft add table ip foreign; ip link add other type veth peer name end")
+	for _, part := range []string{"firewall", "mtu"} {
+		w.eventually("the check "+part+" ends", func() bool {
+			for line := range strings.Lines(w.appctl("reconcile/show")) {
+				if strings.Contains(line, part+" fails") && strings.Contains(line, "no answer from Open vSwitch's database within 1s: is ovsdb-server running?") {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	w.endpoints(w.service("web", nil), 8080, "10.128.1.3@node1")
+	w.eventually("rules", func() bool { return strings.Contains(w.script(host.RulesScript), "30082") })
+	database("CONT")
+	w.eventually("all is well again", func() bool { return !strings.Contains(w.appctl("reconcile/show"), "fails") })
+}
