@@ -250,6 +250,30 @@ func TestHealthz(t *testing.T) {
 	w.eventually("off", func() bool { return status("http://127.0.0.1:10256/livez") == "000" })
 }
 
+// /healthz needs only what serves here: no rules of a family that no pod here has, and no flows of a bridge without a gateway.
+func TestHealthzNeedsOnlyWhatServes(t *testing.T) {
+	w := newWorld(t)
+	w.script(`set -e
+		for tool in ip6tables ip6tables-save ip6tables-restore; do
+			printf '#!/bin/sh\necho "cannot initialize ip6tables table nat: Table does not exist" >&2\nexit 3\n' >/usr/local/sbin/$tool; chmod +x /usr/local/sbin/$tool
+		done
+		ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=iptables
+		ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip link set k8s-node1 up
+		ip addr add 10.128.1.2/24 dev k8s-node1`)
+	w.unplug()
+	w.startBlind()
+	w.script("ovs-vsctl del-port k8s-patch-breth0-br-int -- del-port k8s-patch-br-int-breth0")
+	w.eventually("the bridge is the host's alone", func() bool { return strings.Contains(w.appctl("reconcile/show"), "flows fails") })
+	w.plug()
+	w.eventually("200", func() bool {
+		return w.script("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:10256/livez || true") == "200"
+	})
+	if shown := w.appctl("reconcile/show"); !strings.Contains(shown, "flows fails") || !strings.Contains(shown, "rules6 fails") {
+		t.Errorf("nothing fails here:\n%s", shown)
+	}
+}
+
 func TestHealthCheckNodePort(t *testing.T) {
 	w := newWorld(t)
 	s := w.service("lb", func(s *corev1.Service) {

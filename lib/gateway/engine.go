@@ -29,6 +29,7 @@ import (
 	"ovn-k8s/lib/gateway/localend"
 	"ovn-k8s/lib/gateway/objects"
 	"ovn-k8s/lib/gateway/ovnwait"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ofctl"
@@ -209,10 +210,15 @@ func partsOfServices(bridge string, firewalls map[string]*firewall.Firewall) []s
 	return parts
 }
 
-// proxyParts lists the parts without which this host does not serve Services.
-func proxyParts(bridge string, firewalls map[string]*firewall.Firewall) []string {
-	parts := slices.Collect(maps.Keys(firewalls))
-	if bridge != "" {
+// proxyParts lists the parts without which this host does not serve Services: rules of the families of this node's pods, of
+// all while these are unknown, and flows while the bridge has a gateway. Without one the rules serve.
+func proxyParts(firewalls map[string]*firewall.Firewall, v view, gateway bool) (parts []string) {
+	for part, f := range firewalls {
+		if len(v.host.Pods) == 0 || slices.ContainsFunc(v.host.Pods, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), f.Family()) }) {
+			parts = append(parts, part)
+		}
+	}
+	if gateway {
 		parts = append(parts, partFlows)
 	}
 	return parts
@@ -294,7 +300,7 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 		}
 	}
 	v := e.wanted()
-	e.proxy.Need(proxyParts(e.helper.Bridge, e.firewall), e.objects.Leaving)
+	e.proxy.Need(proxyParts(e.firewall, v, e.ports.inside.Name != ""), e.objects.Leaving)
 	var work []func(context.Context) error
 	for _, part := range dirty {
 		work = append(work, e.work(part, v))
