@@ -274,6 +274,38 @@ func TestHealthzNeedsOnlyWhatServes(t *testing.T) {
 	}
 }
 
+// A ServiceCIDR with addresses of two Nodes is one of nodes: no host routes to it, or it would lose its way to them.
+func TestNoRouteToANetworkOfNodes(t *testing.T) {
+	w := newWorld(t)
+	nodes := cluster.Client().CoreV1().Nodes()
+	put := func(name, address string) {
+		t.Helper()
+		n, err := nodes.Create(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nodes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		if _, err := nodes.UpdateStatus(w.ctx, n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip link set k8s-node1 up; ip addr add 10.128.1.2/24 dev k8s-node1`)
+	put("node2", "172.30.7.2")
+	w.start()
+	route := func() bool {
+		return strings.Contains(w.script("ip route show proto 47"), "172.30.0.0/16 via 10.128.1.1")
+	}
+	w.eventually("a route, with one Node there", route)
+	put("node3", "172.30.7.3")
+	w.eventually("no route, with two", func() bool { return !route() })
+	if err := nodes.Delete(w.ctx, "node3", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a route again", route)
+}
+
 func TestHealthCheckNodePort(t *testing.T) {
 	w := newWorld(t)
 	s := w.service("lb", func(s *corev1.Service) {

@@ -19,8 +19,7 @@ func routesOf(c config.Config, v view) (want link.Routes, known bool) {
 	}
 	want = link.Routes{Interface: v.host.Management, Protocol: link.ServiceProtocol, Metric: link.ServiceMetric}
 	for _, to := range v.cidrs {
-		there := slices.Concat(c.ServiceCIDRs, c.ClusterSubnets, c.JoinSubnets, v.host.Pods)
-		if slices.ContainsFunc(there, to.Overlaps) || slices.ContainsFunc(v.host.Addrs, to.Contains) {
+		if slices.ContainsFunc(c.ServiceCIDRs, to.Overlaps) || slices.ContainsFunc(v.host.Addrs, to.Contains) {
 			continue // there is a route, or there must not be one
 		}
 		i := slices.IndexFunc(v.host.Pods, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), to.Addr()) })

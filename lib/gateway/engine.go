@@ -113,7 +113,7 @@ type view struct {
 	// frontends are the frontends of services; outside are those of services with any for clients outside.
 	frontends, outside service.List
 	pods               []hostport.Pod
-	cidrs              servicecidr.Ranges // of ServiceCIDRs; nil: not known yet
+	cidrs              servicecidr.Ranges // see objects.Ranges; nil: not known yet
 	synced             bool               // whether services and pods are complete
 }
 
@@ -339,9 +339,9 @@ func (e *engine) wanted() view {
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
 		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
-		pods:   e.objects.HostPods(), cidrs: e.objects.Ranges(), synced: e.objects.Complete() && e.addrs != nil,
+		pods:   e.objects.HostPods(), cidrs: e.objects.Ranges(slices.Concat(e.config.ClusterSubnets, e.config.JoinSubnets, own), e.config.Servers()), synced: e.objects.Complete() && e.addrs != nil,
 	}
-	v.host.Routed = slices.Concat(v.host.Routed, v.cidrs)
+	v.host.Routed = e.objects.Routed(v.host.Routed, v.cidrs)
 	network := e.network(v)
 	e.objects.SetHosts(network.Hosts)
 	v.services = e.objects.Services()

@@ -21,35 +21,34 @@ func (f *Facts) ranges() servicecidr.Ranges {
 	return servicecidr.Join(all...)
 }
 
-// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or is one of nodes. A kubelet's report of an
-// address is no proof: no single node may switch a ServiceCIDR off. Proofs are the address of a tunnel, the label of the
-// control plane, a gateway of the administrator, and reports of two nodes. Until the Southbound database is read, there are no
-// tunnels: most such subnets have another proof, and the others would be switched off for a moment at each start.
+// isOwn reports whether a subnet of Services overlaps with the cluster's networks, or is one of nodes.
 func (f *Facts) isOwn(p netip.Prefix) bool {
-	if slices.ContainsFunc(f.Cluster.Subnets, p.Overlaps) || slices.ContainsFunc(f.Cluster.Join, p.Overlaps) {
-		return true
-	}
-	there := map[string]bool{}
+	return slices.ContainsFunc(f.Cluster.Subnets, p.Overlaps) || slices.ContainsFunc(f.Cluster.Join, p.Overlaps) || servicecidr.OfNodes(p, f.holders)
+}
+
+// holders yields the addresses of nodes. Proofs are the address of a tunnel, the label of the control plane, and a gateway of the
+// administrator. Until the Southbound database is read, there are no tunnels: most subnets of nodes have another proof, and the
+// others would be switched off for a moment at each start.
+func (f *Facts) holders(yield func(servicecidr.Holder) bool) {
 	for sw, own := range f.Addresses {
 		tunnels := f.reserved.tunnels[f.Cluster.Chassis[sw]]
 		for _, a := range own {
-			if !p.Contains(a) {
-				continue
-			}
-			if there[sw] = true; f.control[sw] || slices.Contains(tunnels, a) {
-				return true
+			if !yield(servicecidr.Holder{Node: sw, Addr: a, Proven: f.control[sw] || slices.Contains(tunnels, a)}) {
+				return
 			}
 		}
 	}
 	for _, g := range f.Cluster.Gateways {
-		if g.Mode == topology.Local || !slices.ContainsFunc(g.IPs, func(ip netip.Prefix) bool { return p.Contains(ip.Addr()) }) {
+		if g.Mode == topology.Local {
 			continue
 		}
-		if there[g.Node] = true; f.Cluster.NumberedBy == "" { // else its node claims the address
-			return true
+		for _, ip := range g.IPs {
+			// With another numbering its node claims the address.
+			if !yield(servicecidr.Holder{Node: g.Node, Addr: ip.Addr(), Proven: f.Cluster.NumberedBy == ""}) {
+				return
+			}
 		}
 	}
-	return len(there) > 1
 }
 
 // BadServiceCIDR is the first ServiceCIDR with a subnet that cannot be one of Services, and the reason: "" if there is

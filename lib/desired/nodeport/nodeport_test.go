@@ -165,6 +165,10 @@ func TestWithoutARouteTheHostChoosesTheEndpoint(t *testing.T) {
 	if got := rules(got, "nat", "OVN-SVC-SVC-", "OVN-SVC-SEP-"); len(got) != 2 {
 		t.Errorf("NodePorts lead to both endpoints: %q", got)
 	}
+	h.Routed = []netip.Prefix{}
+	if got := rules(chainsOf(h, IPv4, web(), nil), "nat", "OVN-SVC-SVC-", "OVN-SVC-SEP-"); len(got) != 2 {
+		t.Errorf("without any route NodePorts lead to both endpoints: %q", got)
+	}
 }
 
 func TestNoEndpointsAreRefusedAtOnce(t *testing.T) {

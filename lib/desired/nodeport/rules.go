@@ -24,7 +24,7 @@ type Host struct {
 	Nodes Nodes
 	// Reported are status.addresses of the host's own Node.
 	Reported []corev1.NodeAddress
-	// Routed, unless empty, are the subnets of cluster IPs to which the host has
+	// Routed, unless nil, are the subnets of cluster IPs to which the host has
 	// routes by Management.
 	Routed []netip.Prefix
 	// Management is the interface to the pods, "" if there is none, and Pods are
@@ -292,7 +292,7 @@ func (b *ruleBuilder) isOwn(e service.Endpoint) bool { return slices.Contains(b.
 
 // routed reports whether packets from the host to a cluster IP reach OVN.
 func (b *ruleBuilder) routed(a netip.Addr) bool {
-	return len(b.Host.Routed) == 0 || slices.ContainsFunc(b.Host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
+	return b.Host.Routed == nil || slices.ContainsFunc(b.Host.Routed, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // own adds translations for connections from the host itself to a ClusterIP, if an endpoint

@@ -5,6 +5,7 @@ package servicecidr
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -42,6 +43,28 @@ func Join(all ...Ranges) Ranges {
 		}
 	}
 	return out
+}
+
+// A Holder is a node with an address. Proven: more than the report of its kubelet shows that it is a host's.
+type Holder struct {
+	Node   string
+	Addr   netip.Addr
+	Proven bool
+}
+
+// OfNodes reports whether a subnet is one of nodes: it has a proven address, or addresses of two nodes. No single node may switch
+// a ServiceCIDR off.
+func OfNodes(p netip.Prefix, all iter.Seq[Holder]) bool {
+	there := map[string]bool{}
+	for h := range all {
+		if !p.Contains(h.Addr) {
+			continue
+		}
+		if there[h.Node] = true; h.Proven || len(there) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // Unit owns the rows shared by all Services.

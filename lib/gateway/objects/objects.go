@@ -58,6 +58,8 @@ type Objects struct {
 	hosts    ports.Hosts                   // as of the last SetHosts
 	missing  map[string]bool               // names of awaited kinds not known yet
 	pods     map[pod.Key]hostport.Pod
+	control  map[string]bool               // Nodes of the control plane
+	located  bool                          // whether Nodes are known
 	cidrs    map[string]servicecidr.Ranges // nil: not known yet
 	parts    Parts
 }
@@ -76,7 +78,7 @@ type Parts struct {
 func New(parts Parts, externalIPs bool) *Objects {
 	o := &Objects{
 		world: desired.NewWorld(), resolved: map[nb.Unit]*service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
-		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, parts: parts,
+		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, control: map[string]bool{}, parts: parts,
 	}
 	o.world.Put(service.ExternalIPs(externalIPs))
 	for _, i := range o.Inputs() {
@@ -87,12 +89,42 @@ func New(parts Parts, externalIPs bool) *Objects {
 	return o
 }
 
-// Ranges are the subnets of ServiceCIDRs; nil: not known yet.
-func (o *Objects) Ranges() servicecidr.Ranges {
-	if o.cidrs == nil {
+// Ranges are the subnets of ServiceCIDRs in use; nil: not known yet. Like the watcher, the helper leaves out those of nodes, and
+// those that overlap with the cluster's own subnets. It also leaves out those with servers of the settings: without them it
+// would never learn better.
+func (o *Objects) Ranges(cluster []netip.Prefix, servers []netip.AddrPort) servicecidr.Ranges {
+	if o.cidrs == nil || !o.located {
 		return nil
 	}
-	return append(servicecidr.Ranges{}, servicecidr.Join(slices.Collect(maps.Values(o.cidrs))...)...)
+	holders := func(yield func(servicecidr.Holder) bool) {
+		for name, addrs := range o.Nodes {
+			for _, a := range addrs {
+				if !yield(servicecidr.Holder{Node: name, Addr: a, Proven: o.control[name]}) {
+					return
+				}
+			}
+		}
+	}
+	var used servicecidr.Ranges
+	for _, c := range o.cidrs {
+		for _, p := range c {
+			// The first address may be that of the Service kubernetes.
+			server := func(s netip.AddrPort) bool { return p.Contains(s.Addr()) && s.Addr() != p.Addr().Next() }
+			if !slices.ContainsFunc(cluster, p.Overlaps) && !slices.ContainsFunc(servers, server) && !servicecidr.OfNodes(p, holders) {
+				used = append(used, p)
+			}
+		}
+	}
+	return append(servicecidr.Ranges{}, servicecidr.Join(used)...)
+}
+
+// Routed are the subnets to which a host with these routes of the settings, and to these Ranges, routes by its management
+// port; nil: not known.
+func (o *Objects) Routed(configured, ranges servicecidr.Ranges) servicecidr.Ranges {
+	if len(configured) == 0 && (ranges == nil || len(o.cidrs) == 0) {
+		return nil
+	}
+	return append(append(servicecidr.Ranges{}, configured...), ranges...)
 }
 
 // Inputs lists the kinds of objects that the helper reads from the API server.
@@ -285,12 +317,12 @@ func (o *Objects) HostPods() []hostport.Pod {
 	return out
 }
 
-// takeNodes records the addresses of nodes, and the zone of this one, all its addresses, and whether it leaves. Nothing waits for them: until they are known,
-// the host's own connections to NodePorts of policy Local lose their source address,
+// takeNodes records the addresses of nodes, and the zone of this one, all its addresses, and whether it leaves. Only routes wait
+// for them: until they are known, the host's own connections to NodePorts of policy Local lose their source address,
 // those to its own endpoints follow no hints for its zone, and
 // Services may have frontends at ports reserved on other nodes' addresses.
 func (o *Objects) takeNodes(ev kube.Event) []string {
-	now, zone, reported, leaving := maps.Clone(o.Nodes), o.Zone, o.Reported, o.Leaving
+	now, control, zone, reported, leaving := maps.Clone(o.Nodes), maps.Clone(o.control), o.Zone, o.Reported, o.Leaving
 	put := func(object any, gone bool) {
 		n := object.(*corev1.Node)
 		if gone {
@@ -298,12 +330,17 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 		} else {
 			now.Put(n)
 		}
+		delete(control, n.Name)
+		if _, is := n.Labels[names.LabelControlPlane]; is && !gone {
+			control[n.Name] = true
+		}
 		if strings.EqualFold(n.Name, o.Node) {
 			zone, reported, leaving = n.Labels[corev1.LabelTopologyZone], n.Status.Addresses, gone || isLeaving(n)
 		}
 	}
 	if ev.Replace {
 		clear(now)
+		clear(control)
 		zone, reported, leaving = "", nil, o.Node != ""
 		for n := range ev.Objects {
 			put(n, false)
@@ -311,10 +348,14 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 	} else {
 		put(ev.Object, ev.Gone)
 	}
-	if zone == o.Zone && leaving == o.Leaving && slices.Equal(reported, o.Reported) && maps.EqualFunc(o.Nodes, now, slices.Equal) {
+	moved := ev.Replace && !o.located || !maps.Equal(o.control, control) || !maps.EqualFunc(o.Nodes, now, slices.Equal)
+	if !moved && zone == o.Zone && leaving == o.Leaving && slices.Equal(reported, o.Reported) {
 		return nil
 	}
-	o.Nodes, o.Zone, o.Reported, o.Leaving = now, zone, reported, leaving
+	o.Nodes, o.control, o.Zone, o.Reported, o.Leaving, o.located = now, control, zone, reported, leaving, o.located || ev.Replace
+	if moved {
+		return o.routed()
+	}
 	return o.parts.Services
 }
 
@@ -323,7 +364,7 @@ func isLeaving(n *corev1.Node) bool {
 	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == names.TaintToBeDeleted })
 }
 
-// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait until they are known.
+// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them, too.
 func (o *Objects) takeCIDRs(ev kube.Event) []string {
 	now := maps.Clone(o.cidrs)
 	switch {
@@ -343,5 +384,8 @@ func (o *Objects) takeCIDRs(ev kube.Event) []string {
 		return nil
 	}
 	o.cidrs = now
-	return append([]string{o.parts.Routes}, o.parts.Services...)
+	return o.routed()
 }
+
+// routed are the parts that depend on the routes to ServiceCIDRs.
+func (o *Objects) routed() []string { return append([]string{o.parts.Routes}, o.parts.Services...) }
