@@ -46,7 +46,8 @@ type Objects struct {
 	Zone  string
 	// Reported are status.addresses of Node.
 	Reported []corev1.NodeAddress
-	// Leaving: the node is about to be deleted or gone, and shall get no new connections of load balancers.
+	// Leaving: the node is about to be deleted, or is gone, and shall get no new connections of load balancers. A host without a
+	// Node does not leave.
 	Leaving bool
 
 	world    *desired.World
@@ -60,6 +61,7 @@ type Objects struct {
 	pods     map[pod.Key]hostport.Pod
 	control  map[string]bool               // Nodes of the control plane
 	located  bool                          // whether Nodes are known
+	joined   bool                          // whether Node has been among them
 	cidrs    map[string]servicecidr.Ranges // nil: not known yet
 	parts    Parts
 }
@@ -335,13 +337,13 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 			control[n.Name] = true
 		}
 		if strings.EqualFold(n.Name, o.Node) {
-			zone, reported, leaving = n.Labels[corev1.LabelTopologyZone], n.Status.Addresses, gone || isLeaving(n)
+			o.joined, zone, reported, leaving = true, n.Labels[corev1.LabelTopologyZone], n.Status.Addresses, gone || isLeaving(n)
 		}
 	}
 	if ev.Replace {
 		clear(now)
 		clear(control)
-		zone, reported, leaving = "", nil, o.Node != ""
+		zone, reported, leaving = "", nil, o.joined
 		for n := range ev.Objects {
 			put(n, false)
 		}

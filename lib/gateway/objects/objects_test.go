@@ -201,9 +201,24 @@ func TestANodeThatLeaves(t *testing.T) {
 		{kube.Event{Object: node("n1", stays)}, false},
 		{kube.Event{Object: node("n2", stays), Gone: true}, false},
 		{kube.Event{Object: node("n1", stays), Gone: true}, true},
+		{nodes(node("n1", stays)), false},
+		{nodes(node("n2", stays)), true},
+		{nodes(node("n2", stays), node("n1", stays)), false},
 	} {
 		if o.takeNodes(step.event); o.Leaving != step.want {
 			t.Errorf("%+v: leaving %v", step.event, o.Leaving)
+		}
+	}
+}
+
+// A host that never was a Node does not leave.
+func TestAHostThatIsNoNodeStays(t *testing.T) {
+	o := New(Parts{}, true)
+	o.Node = "n1"
+	other := nodeAt("n2", "192.0.2.2")
+	for i, ev := range []kube.Event{nodes(), nodes(other), {Object: other, Gone: true}, nodes()} {
+		if o.takeNodes(ev); o.Leaving {
+			t.Errorf("after event %d it leaves", i)
 		}
 	}
 }
