@@ -20,12 +20,12 @@ import (
 // Servers tell load balancers whether the node has endpoints of a Service, in
 // kube-proxy's format.
 type Servers struct {
-	log     *logrus.Entry
-	proxy   *Proxy
-	servers map[uint16]*http.Server
-	wg      sync.WaitGroup
+	log   *logrus.Entry
+	proxy *Proxy
+	wg    sync.WaitGroup
 
-	mu      sync.Mutex // guards answers
+	mu      sync.Mutex // guards the following fields
+	servers map[uint16]*http.Server
 	answers map[uint16]nodeport.Health
 }
 
@@ -38,8 +38,8 @@ func New(log *logrus.Entry, proxy *Proxy) *Servers {
 // port.
 func (h *Servers) Serve(answers map[uint16]nodeport.Health) map[uint16]error {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.answers = answers
-	h.mu.Unlock()
 	for port, s := range h.servers {
 		if _, wanted := answers[port]; !wanted {
 			_ = s.Close()
@@ -61,6 +61,7 @@ func (h *Servers) Serve(answers map[uint16]nodeport.Health) map[uint16]error {
 // headerTimeout bounds the time for a client to send its request.
 const headerTimeout = 5 * time.Second
 
+// listen answers at a port until the server is closed. If the kernel ends that, the next Serve listens again. The caller holds mu.
 func (h *Servers) listen(port uint16, a nodeport.Health) error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
@@ -70,7 +71,13 @@ func (h *Servers) listen(port uint16, a nodeport.Health) error {
 	h.servers[port] = s
 	h.wg.Go(func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			h.log.Errorf("health checks at port %d end: %v", port, err)
+			h.log.Errorf("health checks at port %d end, trying again: %v", port, err)
+			_ = s.Close()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.servers[port] == s {
+				delete(h.servers, port)
+			}
 		}
 	})
 	return nil
@@ -103,8 +110,10 @@ func (h *Servers) handler(port uint16) http.Handler {
 
 // Close ends all answers.
 func (h *Servers) Close() {
+	h.mu.Lock()
 	for _, s := range h.servers {
 		_ = s.Close()
 	}
+	h.mu.Unlock()
 	h.wg.Wait()
 }
