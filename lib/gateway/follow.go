@@ -27,18 +27,17 @@ func (e *engine) followForwarding(ctx context.Context) {
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
-// followAddresses records the host's addresses whenever they change.
+// followAddresses records the host's addresses whenever they change. After an error it subscribes again, and reads them then.
 func (e *engine) followAddresses(ctx context.Context) {
 	_ = kube.Retry(ctx, func() error {
 		return link.FollowAddresses(ctx, e.readAddresses)
 	}, func(err error) { e.log.Warnf("trying again: %v", err) })
 }
 
-func (e *engine) readAddresses() {
+func (e *engine) readAddresses() error {
 	addrs, err := link.Addresses()
 	if err != nil {
-		e.log.Warn(err) // another change or the resync will repeat this
-		return
+		return err
 	}
 	e.send(func() []string {
 		if e.addrs != nil && maps.EqualFunc(e.addrs, addrs, slices.Equal) {
@@ -47,6 +46,7 @@ func (e *engine) readAddresses() {
 		e.addrs = addrs
 		return e.all()
 	})
+	return nil
 }
 
 // followLinks checks the MTU of tunnels whenever an interface changes.

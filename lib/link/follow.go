@@ -37,12 +37,9 @@ func Addresses() (map[string][]netip.Prefix, error) {
 }
 
 // FollowAddresses calls changed once it follows, and after each change of an address of this host, including the end of
-// duplicate address detection, until ctx ends. changed must not block.
-func FollowAddresses(ctx context.Context, changed func()) error {
-	return lookAtAddresses(ctx, func() (bool, error) {
-		changed()
-		return false, nil
-	})
+// duplicate address detection, until it fails, or ctx ends. changed must not block.
+func FollowAddresses(ctx context.Context, changed func() error) error {
+	return lookAtAddresses(ctx, func() (bool, error) { return false, changed() })
 }
 
 // AwaitDAD waits until duplicate address detection has ended for all addresses of an interface, except link-local

@@ -167,12 +167,13 @@ func (e *engine) follow(ctx context.Context, follow func(context.Context, func()
 func addresses() func(context.Context, func()) error {
 	var last map[string][]netip.Prefix
 	return func(ctx context.Context, changed func()) error {
-		return link.FollowAddresses(ctx, func() {
+		return link.FollowAddresses(ctx, func() error {
 			now, err := link.Addresses()
 			if err != nil || !maps.EqualFunc(now, last, slices.Equal) {
 				last = now
 				changed()
 			}
+			return nil // the pass reads them, too
 		})
 	}
 }
