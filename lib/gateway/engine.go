@@ -435,7 +435,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 			if err := e.guardFirst(ctx, v); err != nil {
 				return err
 			}
-			return localend.EnsureForwarding(v.host.Pods, links, e.log)
+			return localend.EnsureForwarding(v.host.Pods, links, e.helper.limits, e.log)
 		}
 	case partFirewall:
 		interfaces := e.ports.interfaces()

@@ -28,6 +28,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/tracking"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
@@ -65,6 +66,7 @@ type Helper struct {
 	engine atomic.Pointer[engine]
 	adopts bool // it serves the bridge that is shared, since no option names one
 	idle   declare.Idle
+	limits *tracking.Limits // of connection tracking
 }
 
 // closed is Closed for the present settings.
@@ -130,7 +132,8 @@ func (h *Helper) ShowConfig(ctx context.Context, out io.Writer) error {
 // serve runs with one configuration until ctx ends.
 func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) error {
 	cfg, sw, commands, idle := s.Config, s.Switch, &h.engine, &h.idle
-	h = &Helper{Options: h.Options, adopts: h.Bridge == ""}
+	h.limits = cmp.Or(h.limits, &tracking.Limits{})
+	h = &Helper{Options: h.Options, adopts: h.Bridge == "", limits: h.limits}
 	nic := h.Interface // begin replaces it by the kernel's name
 	cluster, err := h.begin(ctx, s)
 	if err != nil {

@@ -182,8 +182,8 @@ func (n *End) syncLink(links []localgateway.Link) error {
 }
 
 // EnsureForwarding enables IP forwarding for the families of the subnets of pods on this host, and of links: NodePorts,
-// hostPorts and local gateways need it. It raises the limits of connection tracking.
-func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logrus.Entry) error {
+// hostPorts and local gateways need it. It raises the limits of connection tracking, too.
+func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, limits *tracking.Limits, log *logrus.Entry) error {
 	for _, family := range families(pods, links) {
 		changes, err := link.EnsureForwarding(family)
 		for _, c := range changes {
@@ -193,12 +193,12 @@ func EnsureForwarding(pods []netip.Prefix, links []localgateway.Link, log *logru
 			return fmt.Errorf("NodePorts, hostPorts and local gateways need IP forwarding: %w", err)
 		}
 	}
-	raised, err := tracking.Raise(tracking.Dir)
+	raised, failed := limits.Raise(tracking.Dir)
 	for _, c := range raised {
 		log.Info(c)
 	}
-	if err != nil {
-		log.Debug(err) // packets are forwarded with less, too
+	for _, err := range failed {
+		log.Warn(err) // packets are forwarded with less, too
 	}
 	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Dir has the sysctls of connection tracking.
@@ -37,28 +35,37 @@ func limits() []limit {
 	}
 }
 
-// Raise raises too low limits in a directory, and returns the changes. Missing limits are skipped: the kernel has not
-// loaded nf_conntrack yet. So are read-only ones, as nf_conntrack_max is outside of the initial network namespace.
-func Raise(dir string) (changes []string, err error) {
-	var errs []error
+// Limits are those of one run of a program. The zero value has raised none.
+type Limits struct {
+	tried map[string]bool // by name
+}
+
+// Raise raises too low limits in a directory, each once, as kube-proxy does at its start: another value later is an operator's. It
+// returns the changes, and an error for each that is too low still. Missing limits wait: the kernel has not loaded nf_conntrack yet. Those that the kernel makes read-only
+// are skipped, as nf_conntrack_max is outside of the initial network namespace.
+func (all *Limits) Raise(dir string) (changes []string, failed []error) {
+	if all.tried == nil {
+		all.tried = map[string]bool{}
+	}
 	for _, l := range limits() {
-		changed, err := l.raise(filepath.Join(dir, l.name))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("raising the sysctl %s: %w", l.name, err))
+		if all.tried[l.name] {
+			continue
 		}
-		if changed {
+		changed, err := l.raise(filepath.Join(dir, l.name))
+		all.tried[l.name] = !errors.Is(err, fs.ErrNotExist)
+		switch {
+		case err != nil && all.tried[l.name]:
+			failed = append(failed, fmt.Errorf("sysctl net.netfilter.%s is not raised to %d, set it on this host: %w", l.name, l.low, err))
+		case changed:
 			changes = append(changes, fmt.Sprintf("set sysctl net.netfilter.%s to %d", l.name, l.low))
 		}
 	}
-	return changes, errors.Join(errs...)
+	return changes, failed
 }
 
 func (l limit) raise(path string) (changed bool, err error) {
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&0o200 == 0 {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil || info.Mode()&0o200 == 0 {
 		return false, err
 	}
 	text, err := os.ReadFile(path)
@@ -70,8 +77,5 @@ func (l limit) raise(path string) (changed bool, err error) {
 		return false, err
 	}
 	err = os.WriteFile(path, []byte(strconv.Itoa(l.low)), 0o644)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		return false, nil
-	}
 	return err == nil, err
 }

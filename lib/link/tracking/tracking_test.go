@@ -1,10 +1,17 @@
 package tracking
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ovn-k8s/test/require"
 )
 
 // Limits are raised to kube-proxy's, and never lowered. Missing and read-only ones stay.
@@ -30,12 +37,12 @@ func TestRaise(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			changes, err := Raise(dir)
-			if err != nil || len(changes) != tt.changes {
-				t.Errorf("changes %q, %v", changes, err)
+			changes, failed := new(Limits).Raise(dir)
+			if len(failed) > 0 || len(changes) != tt.changes {
+				t.Errorf("changes %q, %v", changes, failed)
 			}
-			if again, err := Raise(dir); len(again) > 0 || err != nil {
-				t.Errorf("a second time: %q, %v", again, err)
+			if again, failed := new(Limits).Raise(dir); len(again) > 0 || len(failed) > 0 {
+				t.Errorf("a second time: %q, %v", again, failed)
 			}
 			for name, want := range tt.want {
 				text, _ := os.ReadFile(filepath.Join(dir, name))
@@ -48,5 +55,55 @@ func TestRaise(t *testing.T) {
 	}
 	if all[0].low < 131072 {
 		t.Errorf("nf_conntrack_max: %d", all[0].low)
+	}
+}
+
+func write(t *testing.T, dir string, l limit, value int) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, l.name), fmt.Appendln(nil, value), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each limit is raised once. An operator's smaller value later stays, and a limit that comes later is raised.
+func TestRaiseOnce(t *testing.T) {
+	dir, all, raised := t.TempDir(), limits(), &Limits{}
+	for i, step := range []struct{ limit, value, want int }{{0, 4096, all[0].low}, {1, 60, closeWait}, {0, 4096, 4096}, {1, 60, 60}} {
+		write(t, dir, all[step.limit], step.value)
+		if _, failed := raised.Raise(dir); len(failed) > 0 {
+			t.Fatal(failed)
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, all[step.limit].name))
+		if got := strings.TrimSpace(string(text)); got != fmt.Sprint(step.want) {
+			t.Errorf("step %d: %s is %s, want %d", i, all[step.limit].name, got, step.want)
+		}
+	}
+}
+
+// Limits on a read-only /proc/sys are reported once.
+func TestReadOnlySysctls(t *testing.T) {
+	if os.Geteuid() != 0 {
+		require.Nothing(t, require.Node, "root")
+	}
+	dir, all, raised := t.TempDir(), limits(), &Limits{}
+	write(t, dir, all[0], 4096)
+	write(t, dir, all[1], 7200)
+	runtime.LockOSThread() // for good: the mounts end with the thread
+	for _, err := range []error{
+		unix.Unshare(unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(dir, dir, "", unix.MS_BIND, ""),
+		unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	if changes, failed := raised.Raise(dir); len(failed) != 1 || !errors.Is(failed[0], unix.EROFS) || !strings.Contains(failed[0].Error(), all[0].name) || len(changes) > 0 {
+		t.Errorf("changes %q, %v", changes, failed)
+	}
+	if changes, failed := raised.Raise(dir); len(failed) > 0 || len(changes) > 0 {
+		t.Errorf("a second time: %q, %v", changes, failed)
 	}
 }
