@@ -76,10 +76,12 @@ type Candidate struct {
 	Identity string
 	// Dead reports whether another candidate is known to have ended.
 	Dead func(identity string) bool
-	// Elected is called with the new holder's identity after each change.
+	// Elected is called with the new holder's identity after each change, "" for none.
 	Elected func(identity string)
 	// Times are those of the Lease while this process has it; the zero value: the default.
 	Times LeaseTimes
+	// Unable returns the reason not to take the Lease now, or nil. It does not end lead.
+	Unable func() error
 }
 
 // A lock is a Lease with a timer of leadTime since its last renewal.
@@ -89,6 +91,7 @@ type lock struct {
 	namespaces typedcorev1.NamespaceInterface
 	timer      *time.Timer
 	dead       func(identity string) bool
+	unable     func() error
 	failed     func(error)                // called with the result of each request
 	held       *atomic.Pointer[time.Time] // see Cluster.Leads
 }
@@ -137,6 +140,11 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 }
 
 func (l *lock) renew(write func() error) error {
+	if l.held.Load() == nil {
+		if err := l.unable(); err != nil {
+			return fmt.Errorf("left to others: %w", err)
+		}
+	}
 	end := time.Now().Add(l.times.leadTime())
 	err := write()
 	l.failed(err)
@@ -186,7 +194,8 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	defer lose()
 	times := cmp.Or(who.Times, defaultTimes())
 	l := &lock{
-		times: times, timer: time.AfterFunc(times.leadTime(), lose), dead: who.Dead, failed: c.noteElection, held: &c.held, namespaces: c.election.CoreV1().Namespaces(),
+		times: times, timer: time.AfterFunc(times.leadTime(), lose), dead: who.Dead, unable: who.Unable, failed: c.noteElection, held: &c.held,
+		namespaces: c.election.CoreV1().Namespaces(),
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
 			Client:     c.election.CoordinationV1(),

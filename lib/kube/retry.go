@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ovn-k8s/lib/reconcile"
 )
 
 // Minimum and maximum delay between tries to reach the API server.
@@ -27,6 +30,17 @@ func newBackoff() *backoff.ExponentialBackOff {
 // of ctx if ctx ends first.
 func Retry(ctx context.Context, try func() error, failed func(error)) error {
 	return backoff.RetryNotify(try, backoff.WithContext(newBackoff(), ctx), func(err error, _ time.Duration) { failed(err) })
+}
+
+// Again returns a function for failed of Retry: it warns once of each reason.
+func Again(log *logrus.Entry, what string) func(error) {
+	last := ""
+	return func(err error) {
+		if reason := reconcile.Reason(err); reason != last {
+			last = reason
+			log.Warnf("trying again: %s%v", what, err)
+		}
+	}
 }
 
 // Unreachable reports whether the API server cannot be reached or is not ready, so that waiting may help. A refusal,

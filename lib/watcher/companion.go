@@ -71,7 +71,7 @@ func (t *tenure) prepare(ctx context.Context, term *ovsdb.Term) (err error) {
 			return nil
 		}
 		return err
-	}, t.tryAgain)
+	}, kube.Again(t.log, ""))
 	if other != nil {
 		return other
 	}

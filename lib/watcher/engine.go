@@ -149,7 +149,7 @@ func (e *engine) run(ctx context.Context) error {
 	if err := kube.Retry(ctx, func() (err error) {
 		former, err = e.records.Former()
 		return err
-	}, func(err error) { e.log.Warnf("trying again: reading the former assignments of addresses: %v", err) }); err != nil {
+	}, kube.Again(e.log, "reading the former assignments of addresses: ")); err != nil {
 		return context.Cause(ctx)
 	}
 	for _, fact := range former {
@@ -241,7 +241,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 	err := kube.Retry(ctx, func() (err error) {
 		saved, err = registry.Read(ctx, e.connections.cluster, e.connections.copy())
 		return err
-	}, func(err error) { e.log.Warnf("trying again: %v", err) })
+	}, kube.Again(e.log, ""))
 	if err != nil {
 		return // ctx has ended
 	}

@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -13,7 +14,7 @@ import (
 // A lapse is a time without the Lease.
 type lapse struct {
 	since time.Time
-	err   error // of the last request for the Lease; nil unless it was refused
+	err   error // why it was released, or of the last request for it; nil unless that was refused
 }
 
 // errLapsed is the error of a failed unit while the Lease is lost: it is not tried.
@@ -35,11 +36,14 @@ func (e *engine) regained() []nb.Unit {
 	return e.all()
 }
 
-// lapsed handles the event that the Lease is lost.
-func (e *engine) lapsed() []nb.Unit {
+// lapsed handles the event that the Lease is lost, or was released because of an error, which is logged elsewhere.
+func (e *engine) lapsed(released error) []nb.Unit {
 	e.may.full = false
-	l := &lapse{time.Now(), e.connections.cluster.ElectionError()}
+	l := &lapse{time.Now(), cmp.Or(released, e.connections.cluster.ElectionError())}
 	e.lapse.Store(l)
+	if released != nil {
+		return nil
+	}
 	e.log.Warnf("the Lease %s is lost (%v): writing gateways only, until it is held again or another watcher leads", e.connections.lease(), l.err)
 	return nil
 }

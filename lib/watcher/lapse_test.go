@@ -77,7 +77,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	written("without the Lease", true, true, false)
 	e.may.full = true
 	written("with the Lease", true, true, true)
-	e.lapsed()
+	e.lapsed(nil)
 	written("the Lease is lost", true, true, false)
 
 	// A failed unit without another try is not reported as recovered.

@@ -1,9 +1,7 @@
 package watcher
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
-	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/otherlease"
 	"ovn-k8s/lib/watcher/show"
 )
@@ -38,12 +35,14 @@ func (w *Watcher) standby() error {
 	lease := names.WatcherLease
 	if c := w.connections.Load(); c != nil {
 		lease = c.lease().String()
-		err := c.cluster.ElectionError()
+		err, unable := c.cluster.ElectionError(), c.state.Unable()
 		switch leader := c.cluster.Leader(); {
 		case err != nil && kube.Refuses(err):
 			return fmt.Errorf("standby: the API server refuses this watcher's token or rights: %w; renew k8s-api-token or k8s-api-token-file", err)
 		case err != nil:
 			return fmt.Errorf("standby: cannot read the Lease %s: %w", lease, err)
+		case unable != nil:
+			return fmt.Errorf("standby: %w", unable)
 		case leader != "" && leader != c.process.String():
 			return fmt.Errorf("standby: %s", c.whoLeads(leader))
 		}
@@ -108,30 +107,9 @@ func (w *Watcher) showQueue([]string) (string, error) {
 	fmt.Fprintf(t, "events waiting\t%d\n", s.Events)
 	fmt.Fprintf(t, "units waiting\t%d\n", s.Waiting)
 	fmt.Fprintf(t, "units in work\t%d\n", s.Syncing)
-	showFailed(t, s.Failed)
+	show.Failed(t, s.Failed)
 	err := t.Flush()
 	return b.String(), err
-}
-
-// showFailed prints the units that will succeed without intervention, then all others.
-func showFailed(t io.Writer, all []reconcile.Failed[nb.Unit]) {
-	var pending, failing []reconcile.Failed[nb.Unit]
-	for _, f := range all {
-		if errors.Is(f.Err, ErrPending) {
-			pending = append(pending, f)
-		} else {
-			failing = append(failing, f)
-		}
-	}
-	print := func(name string, list []reconcile.Failed[nb.Unit]) {
-		fmt.Fprintf(t, "units %s\t%d\n", name, len(list))
-		for _, f := range list {
-			fmt.Fprintf(t, "  %s\t%v (for %s, tries %d, next in %s)\n", f.Key, f.Err,
-				time.Since(f.Since).Round(time.Second), f.Tries, max(0, time.Until(f.Next)).Round(time.Second))
-		}
-	}
-	print("pending", pending)
-	print("failing", failing)
 }
 
 // resync compares everything again.

@@ -8,12 +8,13 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/reconcile"
 	"ovn-k8s/lib/watcher/parts"
+	"ovn-k8s/lib/watcher/show"
 )
 
 // Units that only wait for their part are no failures.
 func TestPendingUnitsAreNotShownAsFailing(t *testing.T) {
 	var b strings.Builder
-	showFailed(&b, []reconcile.Failed[nb.Unit]{
+	show.Failed(&b, []reconcile.Failed[nb.Unit]{
 		{Key: "pod/default/lost", Err: errors.New("node node9 has no logical switch")},
 		{Key: "service/default/web", Err: classify(parts.ErrHeld)},
 	})

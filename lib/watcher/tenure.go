@@ -10,7 +10,9 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/kube"
+	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/candidate"
 	"ovn-k8s/lib/watcher/otherlease"
 	"ovn-k8s/lib/watcher/records"
 )
@@ -47,11 +49,13 @@ func (r *running) hasEnded() bool {
 }
 
 // lead writes all units until held, the context of the Lease, is done. It returns the engine's error if the engine
-// ends.
+// ends, and a candidate.Lost if the database is away for long.
 func (t *tenure) lead(held context.Context) error {
+	held, stop := t.connections.state.Within(held)
+	defer stop()
 	r, err := t.resume(held)
 	if err != nil {
-		return err
+		return cmp.Or(lost(held), err)
 	}
 	held, cancel := context.WithCancel(held)
 	defer cancel()
@@ -71,8 +75,17 @@ func (t *tenure) lead(held context.Context) error {
 	if r.hasEnded() {
 		return r.err
 	}
-	r.engine.send(r.engine.lapsed)
-	return held.Err()
+	err = lost(held)
+	r.engine.send(func() []nb.Unit { return r.engine.lapsed(err) })
+	return cmp.Or(err, held.Err())
+}
+
+// lost returns the candidate.Lost that has ended a context, nil if there is none.
+func lost(held context.Context) error {
+	if cause := context.Cause(held); errors.As(cause, new(candidate.Lost)) {
+		return cause
+	}
+	return nil
 }
 
 // resume returns the engine of a term still valid, or else a new one.
@@ -109,7 +122,7 @@ func (t *tenure) confirm(ctx context.Context, term *ovsdb.Term) (ours bool, err 
 	err = kube.Retry(ctx, func() (err error) {
 		ours, err = term.Confirm(ctx)
 		return err
-	}, t.tryAgain)
+	}, kube.Again(t.log, ""))
 	return ours, err
 }
 
@@ -136,11 +149,9 @@ func (t *tenure) begin(ctx context.Context) (term *ovsdb.Term, err error) {
 		}
 		term, err = t.connections.db.Lead(ctx, t.connections.process.String(), t.connections.lease().String(), t.connections.cluster.Leads)
 		return err
-	}, t.tryAgain)
+	}, kube.Again(t.log, ""))
 	return term, cmp.Or(other, err)
 }
-
-func (t *tenure) tryAgain(err error) { t.log.Warnf("trying again: %v", err) }
 
 // start starts an engine.
 func (t *tenure) start(term *ovsdb.Term) *running {

@@ -12,10 +12,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +31,7 @@ import (
 	"ovn-k8s/lib/nbsync/owned"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
+	"ovn-k8s/lib/watcher/candidate"
 	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/identity"
 	"ovn-k8s/lib/watcher/records"
@@ -83,6 +82,7 @@ type connections struct {
 	cluster    *kube.Cluster
 	process    identity.Process
 	extensions []Extension
+	state      candidate.Connection // of db
 }
 
 // lease is the Lease of the active watcher, copy the ConfigMap with a copy of the topology.
@@ -161,12 +161,12 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	t := &tenure{ctx: ctx, cancel: cancel, w: w, connections: c, log: w.log("watcher")}
 	defer t.end()
 	defer cancel(nil)
-	wg.Go(func() { _ = c.db.Run(ctx, w.onUp, nil) }) // ends with ctx
+	wg.Go(func() { _ = c.db.Run(ctx, func() { c.state.Up(); w.onUp() }, c.state.Down) }) // ends with ctx
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
 	defer records.New(c.db).FollowToken(func() { _, _ = c.db.Leader() })()
 	ready()
-	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.Dead, Elected: func(holder string) {
-		if holder != c.process.String() {
+	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.Dead, Unable: c.state.Unable, Elected: func(holder string) {
+		if holder != "" && holder != c.process.String() {
 			w.log("watcher").Infof("standby: %s", c.whoLeads(holder))
 			t.superseded(holder)
 		}
@@ -178,6 +178,10 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 		err := c.cluster.Lead(ctx, w.log("watcher"), c.lease(), who, t.lead)
 		if cause := context.Cause(ctx); errors.As(cause, new(records.Foreign)) {
 			return cause
+		}
+		if errors.As(err, new(candidate.Lost)) {
+			w.log("watcher").Warnf("%v: the Lease %s was released, and is taken again with a connection", err, c.lease())
+			continue
 		}
 		if !errors.Is(err, ovsdb.ErrDeposed) {
 			return err
@@ -194,20 +198,10 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 // deposedPause is the time for which a deposed watcher leaves the Lease to others.
 const deposedPause = 5 * time.Second
 
-// whoLeads names the leader and the begin of its term. The holder of the Lease and the token in the database differ
-// for the moment of a takeover.
+// whoLeads describes the leader.
 func (c *connections) whoLeads(holder string) string {
 	leader, err := c.db.Leader()
-	switch {
-	case err != nil:
-		return fmt.Sprintf("the watcher of %q has the Lease; since when is not known: %v", holder, err)
-	case leader.Identity == holder:
-		return fmt.Sprintf("the watcher of %q leads since %s (term %d)", holder, leader.Since.Format(time.RFC3339), leader.Term)
-	}
-	if strings.Count(holder, "/") != 2 {
-		return fmt.Sprintf("%q has the Lease, which is no watcher of this version: stop it if it is an older one, whose writes are not fenced; taken by hand, the Lease expires. The database was last written by %s", holder, leader)
-	}
-	return fmt.Sprintf("the watcher of %q has the Lease; the database was last written by %s", holder, leader)
+	return candidate.Describe(holder, leader, err)
 }
 
 // connect connects to the Northbound database, and prepares for the API server. token may be nil.

@@ -93,7 +93,7 @@ func (n *numberer) run(ctx context.Context) {
 	err := kube.Retry(ctx, func() (err error) {
 		state, err = read(n.links.DB)
 		return err
-	}, func(err error) { n.log.Warnf("trying again: %v", err) })
+	}, kube.Again(n.log, ""))
 	if err != nil {
 		return // ctx has ended
 	}

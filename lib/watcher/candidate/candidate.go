@@ -1,0 +1,118 @@
+// Package candidate says whether a watcher may have the Lease: without the Northbound database it writes nothing, and
+// another watcher may have a connection.
+package candidate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"ovn-k8s/lib/ovsdb"
+)
+
+// Patience is the time without a connection after which the leader releases the Lease. A database that is started again,
+// or an election in its cluster, takes less.
+const Patience = 15 * time.Second
+
+// Lost is the error of a leader without a connection for Patience.
+type Lost struct{ why error }
+
+// Error implements error.
+func (l Lost) Error() string {
+	return fmt.Sprintf("the Northbound database is not connected for %s (%v)", Patience, l.why)
+}
+
+// Unwrap returns the reason for the loss of the connection.
+func (l Lost) Unwrap() error { return l.why }
+
+// A Connection is the state of the connection to the Northbound database. The zero value is connected.
+type Connection struct {
+	mu      sync.Mutex
+	why     error // it was lost; nil: connected
+	since   time.Time
+	changed chan struct{} // closed by the next change; nil: nobody waits
+}
+
+// Up records a connection.
+func (c *Connection) Up() { c.set(nil) }
+
+// Down records the loss of the connection.
+func (c *Connection) Down(why error) { c.set(why) }
+
+func (c *Connection) set(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.why, c.since = why, time.Now()
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// state returns why the connection was lost, since when, and a channel that the next change closes.
+func (c *Connection) state() (why error, since time.Time, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.changed = make(chan struct{})
+	}
+	return c.why, c.since, c.changed
+}
+
+// Unable returns why this watcher must not take the Lease now, or nil.
+func (c *Connection) Unable() error {
+	why, since, _ := c.state()
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("the Northbound database is not connected since %s: %w", since.UTC().Format(time.RFC3339), why)
+}
+
+// Within returns a context that ends with ctx, or with a Lost as its cause after Patience without a connection. Call stop at
+// the end.
+func (c *Connection) Within(ctx context.Context) (within context.Context, stop func()) {
+	within, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.watch(within, cancel)
+	}()
+	return within, func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+// watch cancels ctx after Patience without a connection. It returns when ctx is done.
+func (c *Connection) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	for ctx.Err() == nil {
+		why, since, changed := c.state()
+		var late <-chan time.Time
+		if why != nil {
+			late = time.After(time.Until(since.Add(Patience)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-late:
+			cancel(Lost{why})
+		}
+	}
+}
+
+// Describe names the leader and the begin of its term. leader is that of the token in the database, or unknown because of
+// err. It differs from the holder of the Lease for the moment of a takeover.
+func Describe(holder string, leader ovsdb.Leader, err error) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the watcher of %q has the Lease; since when is not known: %v", holder, err)
+	case leader.Identity == holder:
+		return fmt.Sprintf("the watcher of %q leads since %s (term %d)", holder, leader.Since.Format(time.RFC3339), leader.Term)
+	}
+	if strings.Count(holder, "/") != 2 {
+		return fmt.Sprintf("%q has the Lease, which is no watcher of this version: stop it if it is an older one, whose writes are not fenced; taken by hand, the Lease expires. The database was last written by %s", holder, leader)
+	}
+	return fmt.Sprintf("the watcher of %q has the Lease; the database was last written by %s", holder, leader)
+}

@@ -1,0 +1,58 @@
+package candidate
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errDown = errors.New("closed by the server")
+
+// A database that is started again costs no Lease. One that is away for longer does, once, and with the reason.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Connection
+		held, stop := c.Within(t.Context())
+		defer stop()
+		for range 3 {
+			time.Sleep(time.Minute)
+			c.Down(errDown)
+			time.Sleep(Patience - time.Second)
+			c.Up()
+		}
+		synctest.Wait()
+		if held.Err() != nil || c.Unable() != nil {
+			t.Fatalf("it ends for short losses: %v, %v", context.Cause(held), c.Unable())
+		}
+		c.Down(errDown)
+		lost := time.Now()
+		if err := c.Unable(); !errors.Is(err, errDown) {
+			t.Errorf("without a connection it may take the Lease: %v", err)
+		}
+		<-held.Done()
+		if took := time.Since(lost); took != Patience {
+			t.Errorf("it ends after %s", took)
+		}
+		if cause := context.Cause(held); !errors.As(cause, new(Lost)) || !errors.Is(cause, errDown) {
+			t.Errorf("it ends with %v", cause)
+		}
+	})
+}
+
+// A leader that begins without a connection has what is left of the time.
+func TestPatienceBeginsWithTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Connection
+		c.Down(errDown)
+		time.Sleep(Patience - time.Second)
+		began := time.Now()
+		held, stop := c.Within(t.Context())
+		defer stop()
+		<-held.Done()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it ends after %s", took)
+		}
+	})
+}
