@@ -26,6 +26,8 @@ type Role struct {
 	NeedsSwitch bool
 	// Check returns an error about missing settings, or an invalid kubeconfig; nil: none.
 	Check func(config.Config) error
+	// Accept returns an error if the role, as it serves now, cannot go on with other settings: the former ones stay. nil: none.
+	Accept func(config.Config) error
 	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. It calls ready
 	// once it serves, possibly several times.
 	Serve func(ctx context.Context, s Session, ready func()) error
@@ -82,6 +84,8 @@ const (
 	fileInterval = 2 * time.Second
 	// retryInterval is the time between attempts.
 	retryInterval = time.Second
+	// wrongInterval bounds it for permanent errors of a role that has served: an attempt may read a whole database.
+	wrongInterval = 30 * time.Second
 )
 
 // A process is a Follower that runs.
@@ -97,7 +101,7 @@ type process struct {
 	file    string // text of File for config
 	seen    string // text of File at the last look
 	seenCA  string // authorities at the last look: also those of a kubeconfig
-	waiting bool   // to load the settings when File has one text for two looks
+	waiting bool   // to load the settings again when File has one text for two looks
 	problem string // why newer settings are not used, as logged
 	running []*running
 }
@@ -168,7 +172,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 	var served atomic.Bool
 	var last atomic.Value // reason of the last failure, as logged
 	last.Store("")
-	for {
+	for wait := retryInterval; ; {
 		err := p.serve(ctx, r, func() {
 			served.Store(true)
 			ready()
@@ -196,12 +200,29 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 			p.status(r, what+err.Error())
 		}
 		ready() // it has started, and reports the reason for waiting
+		if !IsWrong(err) {
+			wait = retryInterval
+		}
+		p.await(ctx, r, wait)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if served.Load() {
+			wait = min(2*wait, wrongInterval)
+		}
+	}
+}
+
+// await waits for other settings of a role, or for a time. Meanwhile files that settings name may appear.
+func (p *process) await(ctx context.Context, r *running, wait time.Duration) {
+	for end := time.Now().Add(wait); time.Now().Before(end); {
 		select {
 		case <-r.reconfigured:
+			return
 		case <-time.After(retryInterval):
-			p.reload(ctx) // files that settings name may have appeared
+			p.reload(ctx)
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
@@ -304,9 +325,18 @@ func (p *process) load(ctx context.Context) {
 		return
 	}
 	before := p.config
+	changes := before.Changes(now)
+	for _, r := range p.running {
+		if r.reads(changes) && r.Accept != nil {
+			if err := r.Accept(now); err != nil {
+				p.waiting = true // for another state of the role
+				p.refuse(err)
+				return
+			}
+		}
+	}
 	p.config, p.problem = now, ""
 	p.warn(before.Ignored)
-	changes := before.Changes(now)
 	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() || len(changes) > 0 { // perhaps of the token's file
 		poke(p.renewed)
 	}
@@ -314,11 +344,16 @@ func (p *process) load(ctx context.Context) {
 		p.tell(c)
 	}
 	for _, r := range p.running {
-		if slices.ContainsFunc(changes, func(c config.Change) bool { return slices.Contains(c.Readers, r.Reader) }) {
+		if r.reads(changes) {
 			r.restart(ErrChanged)
 			poke(r.reconfigured)
 		}
 	}
+}
+
+// reads reports whether one of the changed settings is the role's.
+func (r *running) reads(changes []config.Change) bool {
+	return slices.ContainsFunc(changes, func(c config.Change) bool { return slices.Contains(c.Readers, r.Reader) })
 }
 
 // refuse logs once why newer settings are not used. The caller holds mu.
@@ -384,6 +419,7 @@ func (p *process) replaceAuthorities(now string) {
 			continue
 		}
 		r.restart(ErrChanged)
+		poke(r.reconfigured)
 		r.ca = now // until the role has begun again
 	}
 }

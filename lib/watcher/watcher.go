@@ -14,6 +14,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +108,7 @@ func (w *Watcher) Run(ctx context.Context, ready func()) error {
 // Role is the watcher as a role of a process that may have others.
 func (w *Watcher) Role() settings.Role {
 	return settings.Role{
-		Log: w.log("watcher"), Reader: config.Watcher, Check: needs, Serve: w.serve,
+		Log: w.log("watcher"), Reader: config.Watcher, Check: needs, Accept: w.accepts, Serve: w.serve,
 		Fatal: func(err error) bool { return errors.As(err, new(records.Foreign)) },
 	}
 }
@@ -125,6 +126,20 @@ func needs(cfg config.Config) error {
 		return config.ErrNoAPIServer
 	}
 	return nil
+}
+
+// accepts returns an error if the Companion cannot go on with other settings for the same database.
+func (w *Watcher) accepts(cfg config.Config) error {
+	c := w.connections.Load()
+	if c == nil || w.Companion == nil || !slices.Equal(cfg.NB, c.config.NB) {
+		return nil
+	}
+	links := w.companion(c, nil)
+	links.Config = cfg
+	if err := w.Companion.Check(links, nil); settings.IsWrong(err) {
+		return err
+	}
+	return nil // also without a connection
 }
 
 // ShowConfig prints every setting with its value and source.

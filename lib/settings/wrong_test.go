@@ -1,0 +1,130 @@
+package settings_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/settings"
+)
+
+// A follower with a configuration file and one role.
+type oneRole struct {
+	file string
+	out  bytes.Buffer
+}
+
+func (o *oneRole) write(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(o.file, []byte("[default]\n"+text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *oneRole) count(text string) int { return strings.Count(o.out.String(), text) }
+
+// follower runs r with the file's settings.
+func (o *oneRole) follower(t *testing.T, r settings.Role) settings.Follower {
+	o.file = filepath.Join(t.TempDir(), "ovn_k8s.conf")
+	o.write(t, "")
+	log := logrus.New()
+	log.SetOutput(&o.out)
+	r.Log, r.Reader = logrus.NewEntry(log), config.Helper
+	flags := settings.Flags{ConfigFile: o.file}.Map()
+	return settings.Follower{
+		File: o.file, Roles: []settings.Role{r},
+		Load: func(ctx context.Context) (config.Config, error) { return settings.Load(ctx, flags, nil) },
+	}
+}
+
+// A role that has served, and then finds something wrong that waiting does not cure, is tried again less and less often,
+// with one line. Other settings are tried at once.
+func TestFollowerTriesWrongSettingsLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oneRole
+		tries := 0
+		f := o.follower(t, settings.Role{Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+			if tries++; tries == 1 || s.Config.MTU == 1300 {
+				ready()
+			}
+			if s.Config.MTU == 1300 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return settings.Wrong(errors.New("ranges lack nodes"))
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Run(ctx, func() {}) }()
+		time.Sleep(10*time.Minute + time.Second/2)
+		synctest.Wait()
+		if tries < 20 || tries > 26 {
+			t.Errorf("%d tries in 10 minutes", tries)
+		}
+		if n := o.count("trying again: ranges lack nodes"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, &o.out)
+		}
+		before := tries
+		o.write(t, "mtu=1300\n")
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if tries > before+2 || o.count("recovered: serving") != 1 {
+			t.Errorf("%d tries with a new setting:\n%s", tries-before, &o.out)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Settings that a running role cannot go on with are not used until it can: it serves with the former ones, without a new start.
+func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oneRole
+		served, drained := []int{}, false
+		f := o.follower(t, settings.Role{
+			Accept: func(c config.Config) error {
+				if c.MTU == 1300 && !drained {
+					return errors.New("nodes have another MTU")
+				}
+				return nil
+			},
+			Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+				ready()
+				served = append(served, s.Config.MTU)
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- f.Run(ctx, func() {}) }()
+		time.Sleep(time.Second / 2)
+		o.write(t, "mtu=1300\n")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := o.count("keeping the former configuration: nodes have another MTU"); n != 1 || len(served) != 1 {
+			t.Errorf("served with %v; %d lines:\n%s", served, n, &o.out)
+		}
+		drained = true
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(served) != 2 || served[1] != 1300 {
+			t.Errorf("served with %v", served)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
