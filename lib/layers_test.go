@@ -79,7 +79,7 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netns":              {"lib/link"},
 	"golang.org/x/net/bpf":                      {"lib/garp"},
 	"golang.org/x/sync":                         {"lib/overlay", "lib/watcher", "lib/cni", "lib/ovnkube", "lib/kube"},
-	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/nftables", "lib/prober", "lib/daemon"},
+	"golang.org/x/sys":                          {"lib/link", "lib/garp", "lib/nftables", "lib/prober", "lib/daemon", "lib/kube"},
 	"google.golang.org/protobuf/encoding":       {"lib/kube"},
 	"gopkg.in/ini.v1":                           {"lib/settings"},
 	"k8s.io/api":                                {"lib/desired", "lib/kube", "lib/watcher", "lib/gateway", "lib/ovnkube"},

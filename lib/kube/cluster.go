@@ -37,10 +37,11 @@ type Cluster struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	events   record.EventBroadcaster
-	election *kubernetes.Clientset     // see electionClient
-	leader   atomic.Pointer[string]    // see Leader
-	refused  atomic.Pointer[error]     // see ElectionError
-	held     atomic.Pointer[time.Time] // see Leads
+	election *kubernetes.Clientset         // see electionClient
+	leader   atomic.Pointer[string]        // see Leader
+	refused  atomic.Pointer[error]         // see ElectionError
+	held     atomic.Pointer[time.Duration] // see Leads
+	clock    func() time.Duration          // sinceBoot but for tests
 }
 
 // NewCluster returns a client of config's API server. component is the source of its Events, which are about objects of
@@ -73,7 +74,7 @@ func NewCluster(config *rest.Config, component string, share Sharing, more ...Ki
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	c := &Cluster{Informers: informers, clients: clients, metadata: meta, election: election, events: record.NewBroadcaster()}
+	c := &Cluster{Informers: informers, clients: clients, metadata: meta, election: election, events: record.NewBroadcaster(), clock: sinceBoot}
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	c.recorder = c.events.NewRecorder(all, corev1.EventSource{Component: component})
 	return c, nil

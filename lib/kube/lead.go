@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,10 +91,11 @@ type lock struct {
 	times      LeaseTimes
 	namespaces typedcorev1.NamespaceInterface
 	timer      *time.Timer
+	clock      func() time.Duration
 	dead       func(identity string) bool
 	unable     func() error
-	failed     func(error)                // called with the result of each request
-	held       *atomic.Pointer[time.Time] // see Cluster.Leads
+	failed     func(error)                    // called with the result of each request
+	held       *atomic.Pointer[time.Duration] // see Cluster.Leads
 }
 
 // Get implements resourcelock.Interface. A Lease of a dead holder is free.
@@ -145,12 +147,12 @@ func (l *lock) renew(write func() error) error {
 			return fmt.Errorf("left to others: %w", err)
 		}
 	}
-	end := time.Now().Add(l.times.leadTime())
+	end := l.clock() + l.times.leadTime()
 	err := write()
 	l.failed(err)
 	if err == nil {
 		l.held.Store(&end)
-		l.timer.Reset(time.Until(end))
+		l.timer.Reset(end - l.clock())
 	}
 	return err
 }
@@ -194,7 +196,7 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	defer lose()
 	times := cmp.Or(who.Times, defaultTimes())
 	l := &lock{
-		times: times, timer: time.AfterFunc(times.leadTime(), lose), dead: who.Dead, unable: who.Unable, failed: c.noteElection, held: &c.held,
+		times: times, timer: time.AfterFunc(times.leadTime(), lose), clock: c.clock, dead: who.Dead, unable: who.Unable, failed: c.noteElection, held: &c.held,
 		namespaces: c.election.CoreV1().Namespaces(),
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
@@ -242,11 +244,19 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	}
 }
 
-// Leads reports whether this process holds the Lease now. A process that was suspended notices the expiry here before
-// its timers run.
+// Leads reports whether this process holds the Lease now. A process that was frozen, or whose host was suspended, notices the
+// expiry here: its timers run later.
 func (c *Cluster) Leads() bool {
 	until := c.held.Load()
-	return until != nil && time.Now().Before(*until)
+	return until != nil && c.clock() < *until
+}
+
+// sinceBoot is the time since the host's boot. Go's monotonic clock stands still while a host is suspended, and this one
+// does not (clock_gettime(2)). Linux has it since 2.6.39, so there is no error.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return time.Duration(t.Nano())
 }
 
 // Leader is the identity of the last known holder of the Lease, "" if none is known.
