@@ -103,6 +103,7 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 	e.notes = annotations.New(c.cluster, e.network, e.send)
 	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { c.cluster.Warn(kube.Node(node), reason, text) })
 	e.copy = registry.New(c.cluster, c.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
+	e.copy.KeepLost(e.log, func() map[string]bool { return e.network.Facts().Nodes })
 	e.failures = failures.New(e.log, e.send, e.tell)
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
 	e.loop = reconcile.Loop[event, nb.Unit]{
@@ -239,7 +240,7 @@ func (e *engine) found(kind string) []nb.Unit {
 func (e *engine) loadSavedTopology(ctx context.Context) {
 	var saved *topology.Cluster
 	err := kube.Retry(ctx, func() (err error) {
-		saved, err = registry.Read(ctx, e.connections.cluster, e.connections.copy())
+		saved, err = e.copy.Read(ctx)
 		return err
 	}, kube.Again(e.log, ""))
 	if err != nil {
@@ -263,6 +264,7 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 // reconnected makes all units dirty: changes during the disconnection are unknown.
 func (e *engine) reconnected() []nb.Unit {
 	e.sweep.Worked(garbage.Much) // reading has left garbage
+	e.copy.Reread()
 	return append(e.refreshTopology(), e.all()...)
 }
 

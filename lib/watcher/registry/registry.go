@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -54,6 +55,12 @@ type Copy struct {
 	told  bool                  // err was returned by Sync
 	lost  bool                  // the database has no topology, and people know
 	last  *corev1.ConfigMap     // as written, without data; it belongs to Run
+
+	log    *logrus.Entry
+	nodes  func() map[string]bool            // nil: nothing that the record lacks is kept
+	found  bool                              // saved is the copy of an earlier run
+	reread bool                              // the record was read anew
+	keep   atomic.Pointer[map[string]string] // lost keys; the map does not change
 }
 
 // ConfigMap has the copy of the topology in a namespace, to restore an emptied database.
@@ -67,7 +74,7 @@ func New(cluster Cluster, name types.NamespacedName, send func(func() []nb.Unit)
 }
 
 // Found records the copy of an earlier run.
-func (y *Copy) Found(saved *topology.Cluster) { y.saved = saved }
+func (y *Copy) Found(saved *topology.Cluster) { y.saved, y.found = saved, true }
 
 // Restoring tells, in the log and by an Event about the ConfigMap, of a database without a topology, which is given one
 // of so many nodes: once until Present.
@@ -84,29 +91,44 @@ func (y *Copy) Restoring(log *logrus.Entry, nodes int) {
 // Present records that the database has a topology.
 func (y *Copy) Present() { y.lost = false }
 
+// Read is the function Read. It keeps what earlier records lack, too.
+func (y *Copy) Read(ctx context.Context) (*topology.Cluster, error) {
+	c, data, err := read(ctx, y.cluster, y.name)
+	if lost := lostOf(data); err == nil {
+		y.keep.Store(&lost)
+	}
+	return c, err
+}
+
 // Read reads the copy, nil if there is none.
 func Read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*topology.Cluster, error) {
+	c, _, err := read(ctx, cluster, name)
+	return c, err
+}
+
+func read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*topology.Cluster, map[string]string, error) {
 	data, err := cluster.ReadConfigMap(ctx, name)
 	if err != nil || data == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c, err := topology.ReadRegistry(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s: %w", name, err)
+		return nil, nil, fmt.Errorf("reading ConfigMap %s: %w", name, err)
 	}
-	return &c, nil
+	return &c, data, nil
 }
 
 // unsaved returns the topology if it differs from its copy.
 func (y *Copy) unsaved() *topology.Cluster {
 	c, write := y.current()
-	if !write || c.Router == "" {
+	if !write || c.Router == "" || y.nodes != nil && !y.found {
 		return nil
 	}
 	if y.saved != nil && y.saved.Equal(c) {
-		y.saved = &c // the next comparison with itself costs nothing
+		y.saved, y.reread = &c, false // the next comparison with itself costs nothing
 		return nil
 	}
+	y.lack(c)
 	return &c
 }
 
@@ -178,7 +200,7 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 	if !y.cluster.Leads() {
 		return context.Canceled // it is tried again once the Lease is held
 	}
-	data, err := copyOf(y.name, c)
+	data, err := copyOf(y.name, c, y.kept())
 	if err != nil {
 		return err
 	}
@@ -189,8 +211,8 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 }
 
 // copyOf is the data of the ConfigMap, or an error if it would be too large.
-func copyOf(name types.NamespacedName, c topology.Cluster) (map[string]string, error) {
-	data, size := c.Registry(), 0
+func copyOf(name types.NamespacedName, c topology.Cluster, lost map[string]string) (map[string]string, error) {
+	data, size := withLost(c.Registry(), lost), 0
 	for k, v := range data {
 		size += len(k) + len(v)
 	}
