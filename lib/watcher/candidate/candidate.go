@@ -51,19 +51,19 @@ func (c *Connection) set(why error) {
 	}
 }
 
-// state returns why the connection was lost, since when, and a channel that the next change closes.
-func (c *Connection) state() (why error, since time.Time, changed <-chan struct{}) {
+// state returns since when there is no connection, a channel that the next change closes, and why: nil with a connection.
+func (c *Connection) state() (since time.Time, changed <-chan struct{}, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed == nil {
 		c.changed = make(chan struct{})
 	}
-	return c.why, c.since, c.changed
+	return c.since, c.changed, c.why
 }
 
 // Unable returns why this watcher must not take the Lease now, or nil.
 func (c *Connection) Unable() error {
-	why, since, _ := c.state()
+	since, _, why := c.state()
 	if why == nil {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (c *Connection) Within(ctx context.Context) (within context.Context, stop f
 // watch cancels ctx after Patience without a connection. It returns when ctx is done.
 func (c *Connection) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		why, since, changed := c.state()
+		since, changed, why := c.state()
 		var late <-chan time.Time
 		if why != nil {
 			late = time.After(time.Until(since.Add(Patience)))
