@@ -45,7 +45,7 @@
 //
 // Layer 2, the engine: it brings the actual state to the desired one.
 //
-//	lib/reconcile          Loop: events in, batches of dirty units out, retries
+//	lib/reconcile          Loop: events in, batches of dirty units out, retries; Paced: work for many events
 //	lib/nbsync             compares rows with the Northbound database and writes one transaction
 //	lib/nbsync/owned       the columns and keys of each table that nbsync writes, compared by value
 //	lib/flowsync           compares flows with a switch's and writes one bundle
@@ -114,6 +114,7 @@
 //	lib/gateway/checks     conditions of a host that drop packets: MTUs, firewalls, kube-proxy
 //	lib/gateway/connections deletes tracked UDP connections to endpoints that are gone
 //	lib/gateway/conflicts  reports problems of Services on a node: busy ports, reserved addresses
+//	lib/gateway/routes     the host's routes to ServiceCIDRs
 //	lib/gateway/localend   the host's end of a local gateway
 //	lib/gateway/healthcheck answers health checks of load balancers
 //	lib/gateway/ovnwait    keeps connections during a restart of ovs-vswitchd: the kernel's flows, then ovn-controller's at once

@@ -9,6 +9,7 @@ import (
 	"ovn-k8s/lib/firewall"
 	"ovn-k8s/lib/flowsync"
 	"ovn-k8s/lib/gateway/localend"
+	"ovn-k8s/lib/gateway/routes"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/settings"
 )
@@ -83,7 +84,7 @@ func hostDifferences(ctx context.Context, e *engine, v view) (lines []string, er
 
 // planRoutes lists the changes of routes to ServiceCIDRs.
 func planRoutes(e *engine, v view) (lines []string, err error) {
-	want, known := routesOf(e.config, v)
+	want, known := routes.Of(e.config, v.host, v.cidrs)
 	if !known {
 		return nil, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,33 +28,12 @@ import (
 	"ovn-k8s/lib/gateway/localend"
 	"ovn-k8s/lib/gateway/objects"
 	"ovn-k8s/lib/gateway/ovnwait"
-	"ovn-k8s/lib/ipnet"
+	"ovn-k8s/lib/gateway/routes"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ofctl"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/reconcile"
-)
-
-// The parts of a node, each reconciled by itself.
-const (
-	partPorts  = "ports"  // in Open vSwitch's database
-	partZones  = "zones"  // of conntrack: timeouts in Open vSwitch's database
-	partFlows  = "flows"  // of the shared bridge
-	partRules4 = "rules4" // of the packet filter
-	partRules6 = "rules6"
-	partHealth = "health" // of health checks
-	// of NodePorts with programs of this host
-	partConflicts = "conflicts"
-	// UDP connections with deleted endpoints
-	partStale  = "stale"
-	partRoutes = "routes" // to ServiceCIDRs
-	partMTU    = "mtu"    // of tunnels
-	// of a local gateway: interface, routing, rules
-	partLocal      = "local gateway"
-	partForwarding = "forwarding" // of IP packets
-	partFirewall   = "firewall"   // other programs' rules
-	partServices   = "services"   // see objects.Parts.Unresolved
 )
 
 // An event is a change for the engine's goroutine to record. It returns the parts
@@ -184,51 +162,6 @@ func (e *engine) send(ev event) { e.loop.Send(ev) }
 
 // touch makes parts dirty.
 func (e *engine) touch(parts ...string) { e.send(func() []string { return parts }) }
-
-// all lists the parts.
-func (e *engine) all() []string {
-	return append(partsOfServices(e.helper.Bridge, e.firewall), partPorts, partZones, partRoutes, partMTU, partLocal, partForwarding, partFirewall)
-}
-
-// turn orders the parts of a pass: those that pass packets come before those that wait for a database or look at other programs.
-func turn(a, b string) int {
-	late := func(part string) bool {
-		return !slices.Contains([]string{partFlows, partForwarding, partLocal, partRules4, partRules6}, part)
-	}
-	if late(a) != late(b) {
-		return map[bool]int{true: 1, false: -1}[late(a)]
-	}
-	return strings.Compare(a, b)
-}
-
-// partsOfServices lists the parts with effects of Services and hostPorts on a host with a shared bridge, or "".
-func partsOfServices(bridge string, firewalls map[string]*firewall.Firewall) []string {
-	parts := append([]string{partHealth, partConflicts, partStale}, slices.Collect(maps.Keys(firewalls))...)
-	if bridge != "" {
-		parts = append(parts, partFlows)
-	}
-	return parts
-}
-
-// proxyParts lists the parts without which this host does not serve Services: rules of the families of this node's pods, of
-// all while these are unknown, and flows while the bridge has a gateway. Without one the rules serve.
-func proxyParts(firewalls map[string]*firewall.Firewall, v view, gateway bool) (parts []string) {
-	for part, f := range firewalls {
-		if len(v.host.Pods) == 0 || slices.ContainsFunc(v.host.Pods, func(s netip.Prefix) bool { return ipnet.SameFamily(s.Addr(), f.Family()) }) {
-			parts = append(parts, part)
-		}
-	}
-	if gateway {
-		parts = append(parts, partFlows)
-	}
-	return parts
-}
-
-// partsOfChange selects the parts affected by a change of a Service.
-func partsOfChange(all []string, c nodeport.Change) []string {
-	depends := map[string]bool{partRules4: c.Rules, partRules6: c.Rules, partFlows: c.Rules, partConflicts: c.Frontends, partStale: c.UDP, partHealth: c.Health}
-	return slices.DeleteFunc(all, func(part string) bool { return !depends[part] })
-}
 
 // run runs the engine until ctx ends. Flows and rules stay: they serve without it.
 func (e *engine) run(ctx context.Context, cluster *kube.Cluster, ready func()) error {
@@ -419,7 +352,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 		p := e.ports
 		return func(ctx context.Context) error { return e.syncFlows(ctx, p, v) }
 	case partRoutes:
-		return func(context.Context) error { return e.syncRoutes(v) }
+		return func(context.Context) error { return routes.Sync(e.config, v.host, v.cidrs, e.log) }
 	case partMTU:
 		node := e.objects.Node
 		return func(ctx context.Context) error { return checks.MTU{Config: e.config, Switch: e.sw}.Check(ctx, node) }

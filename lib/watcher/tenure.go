@@ -55,7 +55,7 @@ func (t *tenure) lead(held context.Context) error {
 	defer stop()
 	r, err := t.resume(held)
 	if err != nil {
-		return cmp.Or(lost(held), err)
+		return cmp.Or(candidate.Ended(held), err)
 	}
 	held, cancel := context.WithCancel(held)
 	defer cancel()
@@ -75,17 +75,9 @@ func (t *tenure) lead(held context.Context) error {
 	if r.hasEnded() {
 		return r.err
 	}
-	err = lost(held)
+	err = candidate.Ended(held)
 	r.engine.send(func() []nb.Unit { return r.engine.lapsed(err) })
 	return cmp.Or(err, held.Err())
-}
-
-// lost returns the candidate.Lost that has ended a context, nil if there is none.
-func lost(held context.Context) error {
-	if cause := context.Cause(held); errors.As(cause, new(candidate.Lost)) {
-		return cause
-	}
-	return nil
 }
 
 // resume returns the engine of a term still valid, or else a new one.

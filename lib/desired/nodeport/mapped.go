@@ -48,8 +48,8 @@ func (b *builder) mapped() {
 	}
 }
 
-// mapped is as for iptables.
-func (b *tableBuilder) mapped() {
+// tableMapped is builder.mapped for nftables.
+func tableMapped(b *tableBuilder) {
 	external, internal := b.Host.mapped(b.Family)
 	for _, a := range external {
 		match, comment := fmt.Sprintf("%s daddr %s iifname %q", b.ip, a, b.Host.Management), fmt.Sprint("ExternalIP ", a)

@@ -227,7 +227,7 @@ func (b *tableBuilder) natChains() {
 		b.rule("svc-prerouting", "iifname %q %s return", s, segment)
 	}
 	b.rule("svc-prerouting", "jump svc-translate")
-	b.mapped()
+	tableMapped(b)
 	b.hook("svc-output", "nat", "output", natPriority)
 	b.spare("svc-output")
 	b.rule("svc-output", "jump svc-translate")

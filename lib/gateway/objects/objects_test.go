@@ -141,7 +141,7 @@ func TestTheZoneOfThisNode(t *testing.T) {
 
 // Only the addresses of a host's own Node, of any type, are known besides InternalIPs, and not after the Node is gone.
 func TestAddressesOfTheOwnNode(t *testing.T) {
-	o := New(Parts{Services: []string{"nat"}}, true)
+	o := New(Parts{Services: []string{"nat"}, Routes: "routes"}, true)
 	o.Node = "n1"
 	node := func(name, external string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -152,12 +152,13 @@ func TestAddressesOfTheOwnNode(t *testing.T) {
 		event         kube.Event
 		want, touched string
 	}{
-		{kube.Event{Object: node("n1", "203.0.113.1")}, "203.0.113.1", "nat"},
+		{kube.Event{Object: node("n1", "203.0.113.1")}, "203.0.113.1", "routes nat"},
 		{kube.Event{Object: node("n1", "203.0.113.1")}, "203.0.113.1", ""},
-		{kube.Event{Object: node("N1", "203.0.113.3")}, "203.0.113.3", "nat"},
-		{kube.Event{Object: node("n2", "203.0.113.2")}, "203.0.113.3", "nat"}, // a new node
+		{kube.Event{Object: node("n1", "203.0.113.5")}, "203.0.113.5", "nat"},
+		{kube.Event{Object: node("N1", "203.0.113.3")}, "203.0.113.3", "routes nat"},
+		{kube.Event{Object: node("n2", "203.0.113.2")}, "203.0.113.3", "routes nat"}, // a new node
 		{kube.Event{Object: node("n2", "203.0.113.4")}, "203.0.113.3", ""},
-		{kube.Event{Replace: true, Objects: slices.Values([]any{node("n2", "203.0.113.4")})}, "", "nat"},
+		{kube.Event{Replace: true, Objects: slices.Values([]any{node("n2", "203.0.113.4")})}, "", "routes nat"},
 	} {
 		touched := o.takeNodes(step.event)
 		var got string

@@ -187,30 +187,13 @@ type switchState struct {
 // followSwitch causes a pass after each change in Open vSwitch's database that is not about pods, until ctx ends.
 func (e *engine) followSwitch(ctx context.Context, changed <-chan struct{}) {
 	last := switchState{}
-	paced(ctx, changed, func() {
+	reconcile.Paced(ctx, changed, rest, func() {
 		now, err := e.readSwitch(ctx)
 		if err != nil || !reflect.DeepEqual(now, last) {
 			e.touch()
 		}
 		last = now
 	})
-}
-
-// paced calls f after each value of changed, but once for all those of a rest, until ctx ends: each new pod changes several rows.
-func paced(ctx context.Context, changed <-chan struct{}, f func()) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		f()
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(rest):
-		}
-	}
 }
 
 // readSwitch reads the database.

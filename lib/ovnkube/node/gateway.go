@@ -17,7 +17,6 @@ import (
 	overlayhost "ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
-	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // modes are those of the topology, by those of the options.
@@ -89,7 +88,14 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.
 			return d, err
 		}
 		view.Pods = subnets
-		if err := p.addPresent(ctx, h, &o, &view); err != nil {
+		switch {
+		case o.Mode == topology.Physical:
+			err = p.addFormer(ctx, h, &o, &view)
+		case o.Mode == topology.Bridge && o.Interface == "":
+			// A default route of another NIC, and a lost address or route of the present one, move nothing.
+			o.Interface, err = uplink.SharedBridge(ctx, p.sw, p.name())
+		}
+		if err != nil {
 			return d, err
 		}
 		d, err = hostgateway.Decide(o, view)
@@ -101,45 +107,6 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.
 		}
 	}
 	return d, fmt.Errorf("%s was moved to %s, but has addresses again: does another program configure it?", d.Move, d.Interface)
-}
-
-// addPresent adds what is known of the present gateway. Without the option it keeps its interface: a default route of another
-// NIC, and a lost address or route of its own, move nothing.
-func (p *pass) addPresent(ctx context.Context, h *overlayhost.Host, o *hostgateway.Options, view *hostgateway.Host) (err error) {
-	switch {
-	case o.Mode == topology.Physical:
-		err = p.addFormer(ctx, h, o, view)
-	case o.Mode == topology.Bridge && o.Interface == "":
-		o.Interface, err = p.sharedBridge(ctx)
-	}
-	return err
-}
-
-// sharedBridge returns the bridge of the present gateway, "" if there is none with a NIC that exists.
-func (p *pass) sharedBridge(ctx context.Context) (string, error) {
-	all, err := p.sw.Interfaces(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, patch := range all {
-		if !p.isPatch(patch) {
-			continue
-		}
-		for _, nic := range all {
-			if nic.Bridge != patch.Bridge || nic.Type != "" {
-				continue
-			}
-			if there, err := link.Exists(nic.Name); err != nil || there {
-				return patch.Bridge, err
-			}
-		}
-	}
-	return "", nil
-}
-
-// isPatch reports whether an interface is the shared bridge's patch port of this node's gateway.
-func (p *pass) isPatch(i vswitch.Interface) bool {
-	return i.Name == names.PatchToIntegration(i.Bridge) && i.ExternalIDs[names.GatewayTag] == p.name()
 }
 
 // gatewayOptions returns the options of the gateway, with the kernel's name of its interface.
@@ -242,7 +209,7 @@ func (p *pass) returnNIC(ctx context.Context) error {
 		return err
 	}
 	for _, i := range all {
-		if !p.isPatch(i) {
+		if !uplink.IsShared(i, p.name()) {
 			continue
 		}
 		if nic := view.Displaced(i.Bridge); nic != "" {

@@ -4,6 +4,7 @@ package candidate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -26,6 +27,14 @@ func (l Lost) Error() string {
 
 // Unwrap returns the reason for the loss of the connection.
 func (l Lost) Unwrap() error { return l.why }
+
+// Ended returns the Lost that has ended a context, nil if there is none.
+func Ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.As(cause, new(Lost)) {
+		return cause
+	}
+	return nil
+}
 
 // A Connection is the state of the connection to the Northbound database. The zero value is connected.
 type Connection struct {
