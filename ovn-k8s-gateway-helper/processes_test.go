@@ -33,8 +33,12 @@ func TestChangesOfEndpointsStartNoProcess(t *testing.T) {
 	w.endpoints(web, 8080, "fd01::3@node1")
 	w.endpoints(web, 8080, "10.128.1.3@node1")
 	w.start()
-	listed := func(text string) bool { return strings.Contains(w.script("PATH=/usr/sbin:$PATH; "+host.RulesScript), text) }
-	w.eventually("rules", func() bool { return listed("10.128.1.3:8080") && listed("[fd01::3]:8080") && listed("chain gw-postrouting") })
+	listed := func(text string) bool {
+		return strings.Contains(w.script("PATH=/usr/sbin:$PATH; "+host.RulesScript), text)
+	}
+	w.eventually("rules", func() bool {
+		return listed("10.128.1.3:8080") && listed("[fd01::3]:8080") && listed("chain gw-postrouting")
+	})
 	changes := func(from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {
@@ -54,5 +58,7 @@ func TestChangesOfEndpointsStartNoProcess(t *testing.T) {
 		t.Errorf("%d changes started\n%s", n, started)
 	}
 	w.script("/usr/sbin/nft flush ruleset")
-	w.within(soon, "back after a flush", func() bool { return listed("10.128.1.29:8080") && listed("[fd01::27]:8080") && listed("chain gw-postrouting") })
+	w.within(soon, "back after a flush", func() bool {
+		return listed("10.128.1.29:8080") && listed("[fd01::27]:8080") && listed("chain gw-postrouting")
+	})
 }
