@@ -7,7 +7,7 @@ import (
 	"ovn-k8s/test/host"
 )
 
-// A database that does not answer delays rules no longer than the second that each check may wait for it: another program changes
+// A database that does not answer delays rules by a second of each check at most: another program changes
 // its rules and a link, so that both are checked, and then a Service gets its rules.
 func TestRulesBesideASilentDatabase(t *testing.T) {
 	w := newWorld(t)

@@ -43,8 +43,8 @@ func (w api) free() bool {
 	return l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == ""
 }
 
-// A leader without a way to the Northbound database leaves the Lease to a watcher that has one, and a watcher without one
-// does not take it. A database that is started again changes nothing.
+// A leader without a way to the Northbound database leaves the Lease to a watcher with one, and a watcher without one
+// does not take it. A database started again changes nothing.
 func TestALeaderWithoutTheNorthboundDatabase(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	wire, direct := w.wire()

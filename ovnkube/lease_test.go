@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// The Lease has the duration that the master's configuration has, by default and after changes.
+// The Lease has the duration of the master's configuration, by default and after changes.
 func TestTimesOfTheLease(t *testing.T) {
 	kubernetes := startCluster(t)
 	h := newHost(t)

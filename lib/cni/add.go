@@ -85,7 +85,7 @@ func (n *node) add(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 	return a.make(ctx, watch)
 }
 
-// knownDatapath is bridgeDatapath, from a copy brought up to date for this command if that has br-int.
+// knownDatapath is bridgeDatapath, from a copy brought up to date for this command if br-int is there.
 func (n *node) knownDatapath(ctx context.Context) (string, error) {
 	if n.fresh {
 		if datapath, err := n.sw.CopiedDatapathType(ctx, names.IntegrationBridge); err == nil {

@@ -102,7 +102,7 @@ type node struct {
 	// configuration.
 	sw      *vswitch.Switch
 	problem error
-	// fresh means that the copy of a shared sw was brought up to date for this command.
+	// fresh: the copy of a shared sw was brought up to date for this command.
 	fresh bool
 }
 

@@ -102,8 +102,8 @@ func (w *world) counting(t *testing.T) (string, *atomic.Int64) {
 	return dir, asked
 }
 
-// testQuestions: an ADD by the server asks Open vSwitch's database four times: for changes before it, for the pod's earlier ports, for
-// its port, and to add that.
+// testQuestions: an ADD by the server asks Open vSwitch's database four times: for changes before it, for the pod's earlier
+// ports, for its port, and to add that.
 func testQuestions(t *testing.T, w *world) {
 	s := w.sandbox(t, nil)
 	s.assign(t)

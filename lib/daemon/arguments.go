@@ -63,7 +63,7 @@ func HideArguments(secret func(option string) bool) Arguments {
 	return a
 }
 
-// forbidCore has the kernel write no core(5) of this process: a secret stays in its memory. Programs that it starts may have
+// forbidCore has the kernel write no core(5) of this process: a secret stays in its memory. Programs started by it may have
 // cores. See PR_SET_DUMPABLE(2const): only root can read its files in /proc and attach a debugger.
 func forbidCore() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) } // it cannot fail with 0
 

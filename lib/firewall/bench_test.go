@@ -99,9 +99,10 @@ func withEndpoints(s *service.Resolved, endpoints int, families []netip.Addr) *s
 	return &other
 }
 
-// BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program, and of both families: until they
-// are made, until a new process has found them as they should be, and until a change of one endpoint of 100 is written, also in CPU
-// time: of a Service with session affinity, of one that goes to endpoints here, and of one whose endpoint OVN chooses.
+// BenchmarkServices measures the rules of 10 000 Services (OVNK8S_BENCH_SERVICES) with each program, and of both families:
+// until they are made, until a new process has found them as they should be, and until a change of one endpoint of 100 is
+// written, also in CPU time: of a Service with session affinity, of one that goes to endpoints here, and of one whose
+// endpoint OVN chooses.
 func BenchmarkServices(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("needs root")

@@ -21,7 +21,7 @@ import (
 	"ovn-k8s/test/namespace"
 )
 
-// countProcesses returns a function that returns the programs of packet filters that were started since its last call.
+// countProcesses returns a function for the programs of packet filters started since its last call.
 func countProcesses(t *testing.T) (started func() []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func countProcesses(t *testing.T) (started func() []string) {
 	}
 }
 
-// wrap makes a script of a program's name that writes the name to a list.
+// wrap makes a script of a program's name. It writes the name to a list.
 func wrap(t *testing.T, dir, list, program string) {
 	t.Helper()
 	path, err := exec.LookPath(program)

@@ -22,7 +22,7 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Addresses that could not be read once, for lack of a file descriptor, are read again without another change of them.
+// Addresses not read once, for lack of a file descriptor, are read again without another change of them.
 func TestAddressesAreReadAgain(t *testing.T) {
 	var former syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &former); err != nil {

@@ -37,7 +37,7 @@ func (e *engine) all() []string {
 	return append(partsOfServices(e.helper.Bridge, e.firewall), partPorts, partZones, partRoutes, partMTU, partLocal, partForwarding, partFirewall)
 }
 
-// turn orders the parts of a pass: those that pass packets come before those that wait for a database or look at other programs.
+// turn orders the parts of a pass: those for packets come before those about databases and other programs.
 func turn(a, b string) int {
 	late := func(part string) bool {
 		return !slices.Contains([]string{partFlows, partForwarding, partLocal, partRules4, partRules6}, part)

@@ -66,7 +66,7 @@ func (g *Generations) ours(at, now uint32) bool {
 }
 
 // Others returns a function that calls changed if another program has changed something since its last call, and at its first
-// call. It waits for tables that are writing. One goroutine calls it.
+// call. It waits for writing tables. One goroutine calls it.
 func (g *Generations) Others(changed func()) (look func()) {
 	var at uint32
 	known := false

@@ -13,8 +13,8 @@ import (
 // levels are those of --loglevel as arguments of -v. Details do not go to the system log.
 var levels = map[int][]string{1: {"emer"}, 2: {"err"}, 3: {"warn"}, 4: nil, 5: {"console:dbg", "file:dbg"}}
 
-// OpenLog opens the log with the options --loglevel and --logfile; those of vlog win over them. Either file is rotated as o has it. A log file that cannot be
-// opened is no error: problem describes it.
+// OpenLog opens the log with the options --loglevel and --logfile; those of vlog win over them. Either file is rotated as o
+// has it. A log file that cannot be opened is no error: problem describes it.
 func OpenLog(o options.Options, v vlog.Options, console io.Writer) (log *vlog.Log, problem error, err error) {
 	v.Rotation = vlog.Rotation(o.Rotation)
 	v.Verbose = append(levels[o.LogLevel], v.Verbose...)

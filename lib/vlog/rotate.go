@@ -129,7 +129,7 @@ func (l *Log) nextBackup() string {
 	return l.path + "-" + now.Format(backupTime)
 }
 
-// removeBackups removes backups that are too many or too old.
+// removeBackups removes backups beyond their number or age.
 func (l *Log) removeBackups() {
 	r, all := l.rotation, l.backups()
 	for i, b := range all {

@@ -92,7 +92,7 @@ func newOvnkube(t *testing.T) *ovnkubeWorld {
 	return w
 }
 
-// files writes the files that commands of the page need: the unit, the master's token and the CA certificate.
+// files writes the files for commands of the page: the unit, the master's token and the CA certificate.
 func (w *ovnkubeWorld) files() {
 	w.Helper()
 	accounts, err := docs.Files.ReadFile("rbac-ovnkube.yaml")

@@ -152,8 +152,8 @@ func (s *sessions) pause(some func(description string) bool) (resume func()) {
 	}
 }
 
-// goOn waits until all sessions are answered, and fails the test if one was ever disturbed, or if a packet is lost. It prints then what the masters
-// say about gateways: a session to the outside ends when it moves to another gateway.
+// goOn waits until all sessions are answered, and fails the test if one was ever disturbed, or if a packet is lost. It
+// prints then what the masters say about gateways: a session to the outside ends when it moves to another gateway.
 func (s *sessions) goOn(after string) {
 	s.Helper()
 	before := s.Failed()

@@ -24,8 +24,9 @@ func gatewayModes() map[string]string {
 // A takeover is a cluster of others that ovnkube takes over.
 type takeover struct{ *cluster }
 
-// ovnkube takes over a cluster of the other programs, host by host: no session of a pod ends, no packet between pods is lost, and
-// addresses, subnets and rows stay. Without --adopt the master refuses, and changes nothing. Pods leave by their own node's gateway, before and after.
+// ovnkube takes over a cluster of the other programs, host by host: no session of a pod ends, no packet between pods is
+// lost, and addresses, subnets and rows stay. Without --adopt the master refuses, and changes nothing. Pods leave by their
+// own node's gateway, before and after.
 func TestTakeOver(t *testing.T) {
 	c := takeover{newHosts(t, world.Options{})}
 	c.run()

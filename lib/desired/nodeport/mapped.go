@@ -13,7 +13,7 @@ import (
 // maxMapped is the maximum number of ExternalIPs translated, as facts.ReportedBy counts them.
 const maxMapped = 64
 
-// mapped returns the ExternalIPs of one family in this host's Node that the host itself does not have, and its InternalIP.
+// mapped returns the ExternalIPs of this host's Node without an interface here, in one family, and its InternalIP.
 // Clouds translate such addresses (1:1 NAT) on the way from outside. Packets of pods come from OVN without that. There are
 // none without a management port, or without an InternalIP.
 func (h Host) mapped(family netip.Addr) (external []netip.Addr, internal netip.Addr) {

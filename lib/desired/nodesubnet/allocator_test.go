@@ -78,7 +78,7 @@ func TestEveryBadRangeHasALine(t *testing.T) {
 	}
 }
 
-// A node's IPv4 subnet of the longest prefix has the addresses that a node needs, and a longer one has not.
+// A node's IPv4 subnet of the longest prefix has the addresses for a node, and a longer one has not.
 func TestLongestPrefix(t *testing.T) {
 	hosts := func(length int) uint64 { return ipnet.Hosts(netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), length)) }
 	if hosts(longest4) < topology.MinHosts || hosts(longest4+1) >= topology.MinHosts {

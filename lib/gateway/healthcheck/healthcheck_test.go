@@ -34,7 +34,7 @@ func stopListening(t *testing.T, port int) {
 	t.Fatalf("nothing listens at port %d", port)
 }
 
-// A port whose socket ends by an error of the kernel is listened at again.
+// After an error of its socket, by the kernel, a port is listened at again.
 func TestAPortThatEndsIsListenedAtAgain(t *testing.T) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {

@@ -212,7 +212,7 @@ func TestANodeThatLeaves(t *testing.T) {
 	}
 }
 
-// A host that never was a Node does not leave.
+// A host without a Node does not leave.
 func TestAHostThatIsNoNodeStays(t *testing.T) {
 	o := New(Parts{}, true)
 	o.Node = "n1"

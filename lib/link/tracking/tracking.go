@@ -40,9 +40,10 @@ type Limits struct {
 	tried map[string]bool // by name
 }
 
-// Raise raises too low limits in a directory, each once, as kube-proxy does at its start: another value later is an operator's. It
-// returns the changes, and an error for each that is too low still. Missing limits wait: the kernel has not loaded nf_conntrack yet. Those that the kernel makes read-only
-// are skipped, as nf_conntrack_max is outside of the initial network namespace.
+// Raise raises too low limits in a directory, each once, as kube-proxy does at its start: another value later is an
+// operator's. It returns the changes, and an error for each that is too low still. Missing limits wait: the kernel has not
+// loaded nf_conntrack yet. Those that the kernel makes read-only are skipped, as nf_conntrack_max is outside of the initial
+// network namespace.
 func (all *Limits) Raise(dir string) (changes []string, failed []error) {
 	if all.tried == nil {
 		all.tried = map[string]bool{}

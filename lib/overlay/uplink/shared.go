@@ -13,7 +13,7 @@ func IsShared(i vswitch.Interface, gateway string) bool {
 	return i.Name == names.PatchToIntegration(i.Bridge) && i.ExternalIDs[names.GatewayTag] == gateway
 }
 
-// SharedBridge returns the bridge that a gateway on this host shares, "" if there is none with a NIC that exists.
+// SharedBridge returns the shared bridge of a gateway on this host, "" without an existing NIC in it.
 func SharedBridge(ctx context.Context, sw *vswitch.Switch, gateway string) (string, error) {
 	all, err := sw.Interfaces(ctx)
 	if err != nil {

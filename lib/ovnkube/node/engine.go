@@ -206,7 +206,7 @@ func (e *engine) readSwitch(ctx context.Context) (switchState, error) {
 	return switchState{some, e.sw.ExternalIDs()}, nil
 }
 
-// ofPasses reports whether an interface is relevant to a pass. Each host that joins the cluster or leaves it changes a tunnel.
+// ofPasses reports whether an interface is relevant to a pass. Each host joining or leaving the cluster changes a tunnel.
 func ofPasses(i vswitch.Interface, pods bool) bool {
 	return !i.IsTunnel() && (i.ExternalIDs[names.Sandbox] == "" || pods)
 }

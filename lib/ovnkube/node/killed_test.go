@@ -26,8 +26,8 @@ const killsVariable = "OVNK8S_TEST_KILLS"
 // undoWithin bounds the time until the watchdog has undone the move of a killed process: see limits of lib/nicbridge.
 const undoWithin = 20 * time.Second
 
-// A node killed at any moment of its start never cuts its host off for longer than the move and its undoing: sessions with the host go on before the next start. That one
-// makes it complete, and everything can be taken back.
+// A node killed at any moment of its start never cuts its host off for longer than the move and its undoing: sessions with
+// the host go on before the next start. That one makes it complete, and everything can be taken back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv(killsVariable))
 	if err != nil {

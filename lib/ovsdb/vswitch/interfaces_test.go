@@ -40,7 +40,8 @@ func TestInterfacesOfFormerLists(t *testing.T) {
 	}
 }
 
-// An ADD of a pod looks for its earlier ports: it copies no row of the tunnels of a large cluster, or their number would be its price.
+// An ADD of a pod looks for its earlier ports: it copies no row of the tunnels of a large cluster, or their number would be
+// its price.
 func TestDetachCopiesNoTunnels(t *testing.T) {
 	n := newNode(t)
 	const hosts = 300

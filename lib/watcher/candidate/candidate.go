@@ -28,7 +28,7 @@ func (l Lost) Error() string {
 // Unwrap returns the reason for the loss of the connection.
 func (l Lost) Unwrap() error { return l.why }
 
-// Ended returns the Lost that has ended a context, nil if there is none.
+// Ended returns the Lost at the end of a context, nil without one.
 func Ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.As(cause, new(Lost)) {
 		return cause

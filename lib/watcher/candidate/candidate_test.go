@@ -10,7 +10,7 @@ import (
 
 var errDown = errors.New("closed by the server")
 
-// A database that is started again costs no Lease. One that is away for longer does, once, and with the reason.
+// A database started again costs no Lease. One that is away for longer does, once, and with the reason.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Connection
@@ -41,7 +41,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// A leader that begins without a connection has what is left of the time.
+// A leader beginning without a connection has the rest of the time.
 func TestPatienceBeginsWithTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Connection
