@@ -23,6 +23,10 @@ func TestALocalGatewayWithoutAPacketFilter(t *testing.T) {
 	if now := w.transactions(); now != transactions {
 		t.Errorf("%d transactions of the Northbound database", now-transactions)
 	}
+	if r := n.run(masterInitArgs); r.Status != 0 || strings.Contains(r.Err, "no packet filter") {
+		t.Errorf("a node with its guards: %+v", r)
+	}
+	n.script("/usr/sbin/nft flush ruleset")
 	if r := n.run(masterInitArgs); r.Status != 0 || strings.Count(r.Err, "no packet filter") != 1 {
 		t.Errorf("a node without its guards: %+v", r)
 	}

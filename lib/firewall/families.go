@@ -33,19 +33,21 @@ func PlanFamilies(ctx context.Context, setting string, s Scope, want []FamilyRul
 	return lines, err
 }
 
-// eachFamily calls do for the packet filter of each family. Without its kernel module or program, a family has no
-// rules of ours.
+// eachFamily calls do for the packet filter of each family. An absent one is an error if it should have rules.
 func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) error) error {
 	for _, family := range ipnet.Families() {
 		f, rules := New(setting, family), rulesOf(want, family)
 		f.once = true
-		err := do(f, rules)
-		absent := errors.Is(err, ErrMissing) || family.Is6() && errors.Is(err, iptables.ErrUnreadable)
-		if err != nil && !(absent && rules == nil) {
+		if err := do(f, rules); err != nil && !(rules == nil && f.Absent(err)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// Absent reports whether an error says that this family has no kernel module or program, and so no rules of ours.
+func (f *Firewall) Absent(err error) bool {
+	return errors.Is(err, ErrMissing) || f.family.Is6() && errors.Is(err, iptables.ErrUnreadable)
 }
 
 // rulesOf returns the rules of one family, nil for none.

@@ -70,8 +70,9 @@ func (n *End) Sync(ctx context.Context, links []localgateway.Link) error {
 				return err
 			}
 		}
-		changes, err := f.Sync(ctx, firewall.Local, rulesOf(links, f))
-		if err != nil {
+		rules := rulesOf(links, f)
+		changes, err := f.Sync(ctx, firewall.Local, rules)
+		if err != nil && !(rules == nil && f.Absent(err)) {
 			return err
 		}
 		if len(changes) > 0 {
@@ -112,8 +113,9 @@ func (n *End) Plan(ctx context.Context, links []localgateway.Link) (lines []stri
 	}
 	lines = texts(changes)
 	for _, f := range n.Firewalls {
-		more, err := f.Plan(ctx, firewall.Local, rulesOf(links, f))
-		if err != nil {
+		rules := rulesOf(links, f)
+		more, err := f.Plan(ctx, firewall.Local, rules)
+		if err != nil && !(rules == nil && f.Absent(err)) {
 			return nil, err
 		}
 		for _, c := range more {

@@ -28,9 +28,9 @@ func TestADamagedRecord(t *testing.T) {
 				t.Errorf("%s is damaged: %s had %s, and has %s like %q", key, name, subnet, now, given[now])
 			}
 			given[subnet] = name
-			if now := n.find("Logical_Switch", "other_config", "name="+name); now != "subnet="+subnet {
-				t.Errorf("%s is damaged: the switch of %s had %s, and has %s", key, name, subnet, now)
-			}
+			eventually(t, key+" was damaged: the switch of "+name+" has "+subnet, func() bool {
+				return n.find("Logical_Switch", "other_config", "name="+name) == "subnet="+subnet
+			})
 		}
 	}
 }

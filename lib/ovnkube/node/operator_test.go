@@ -177,7 +177,7 @@ func TestCleanUpOfAnotherCNIPlugin(t *testing.T) {
 func TestRouteInTheWay(t *testing.T) {
 	w := newNode(t, "n49", "10.128.2.0/23")
 	const line = "trying again: this host has a route 10.128.0.0/14 dev %s already: delete it, or choose another subnet for pods"
-	const changes = `ip address show dev eth0; ovs-vsctl list-br; ovs-vsctl list SSL; ovs-vsctl --columns=external_ids list Open_vSwitch | grep -o -e ovn-remote -e ovn-encap -e ovn-nb -e former-ids || true`
+	const changes = `ip address show dev eth0 scope global; ovs-vsctl list-br; ovs-vsctl list SSL; ovs-vsctl --columns=external_ids list Open_vSwitch | grep -o -e ovn-remote -e ovn-encap -e ovn-nb -e former-ids || true`
 	w.script("ip route add 10.128.0.0/14 via 198.18.0.1")
 	before := w.script(changes)
 	w.start("gateway-mode=shared")
