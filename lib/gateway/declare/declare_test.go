@@ -3,50 +3,19 @@ package declare
 import (
 	"context"
 	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
-	"ovn-k8s/test/reaper"
-	"ovn-k8s/test/require"
+	"ovn-k8s/test/ovntest"
 )
 
 // newDeclarer returns a Declarer with a real ovsdb-server, and a function to run ovs-vsctl.
 func newDeclarer(t testing.TB) (*Declarer, func(args ...string) string) {
 	t.Helper()
-	missing := ""
-	for _, tool := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vsctl"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = tool
-		}
-	}
-	require.Nothing(t, require.Node, missing)
-	dir, err := os.MkdirTemp("", "de") // short: the path of a socket has at most 107 characters
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if out, err := exec.Command("ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	p, err := reaper.Start(exec.Command, "env", "OVS_RUNDIR="+dir, "ovsdb-server", "--remote=punix:"+dir+"/db.sock", dir+"/conf.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	vsctl := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("ovs-vsctl", append([]string{"--db=unix:" + dir + "/db.sock", "--no-wait", "--retry", "--timeout=20"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%q: %v: %s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
+	dir, vsctl := ovntest.ConfDB(t)
 	vsctl("init", "--", "set", "Open_vSwitch", ".", `external_ids:ovn-cms-options="enable-chassis-as-gw,`+names.GatewayDownOption+`:bridge"`)
 	sw, err := vswitch.Connect(t.Context(), dir, nil)
 	if err != nil {

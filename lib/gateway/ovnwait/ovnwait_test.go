@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -14,41 +12,13 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/test/limit"
-	"ovn-k8s/test/reaper"
-	"ovn-k8s/test/require"
+	"ovn-k8s/test/ovntest"
 )
 
 // What an earlier process has left ends even beside an ovs-vswitchd that listens and does not answer: it would forward
 // no packet for ever.
 func TestHeldFlowsAreReleasedBesideAHangingSwitch(t *testing.T) {
-	missing := ""
-	for _, tool := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-ofctl"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = tool
-		}
-	}
-	require.Nothing(t, require.Node, missing)
-	dir, err := os.MkdirTemp("", "ow") // short: the path of a socket has at most 107 characters
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	vsctl := func(args ...string) string {
-		t.Helper()
-		out, err := exec.Command("ovs-vsctl", append([]string{"--db=unix:" + dir + "/db.sock", "--no-wait", "--retry", "--timeout=20"}, args...)...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%q: %v: %s", args, err, out)
-		}
-		return string(out)
-	}
-	if out, err := exec.Command("ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	p, err := reaper.Start(exec.Command, "env", "OVS_RUNDIR="+dir, "ovsdb-server", "--remote=punix:"+dir+"/db.sock", dir+"/conf.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
+	dir, vsctl := ovntest.ConfDB(t, "ovs-ofctl")
 	vsctl("init", "--", "set", "Open_vSwitch", ".", "external_ids:ovn-k8s-flow-restore-wait=true", "other_config:flow-restore-wait=true", "--", "add-br", "br-int")
 	hanging, err := net.Listen("unix", dir+"/br-int.mgmt")
 	if err != nil {
@@ -70,7 +40,7 @@ func TestHeldFlowsAreReleasedBesideAHangingSwitch(t *testing.T) {
 		}
 	})
 	New(sw, dir, logrus.NewEntry(log)).Run(ctx)
-	if got := vsctl("get", "Open_vSwitch", ".", "external_ids", "other_config"); got != "{}\n{}\n" {
+	if got := vsctl("get", "Open_vSwitch", ".", "external_ids", "other_config"); got != "{}\n{}" {
 		t.Errorf("left in the database: %s", got)
 	}
 }
