@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -64,7 +63,6 @@ const (
 // Main serves the request of this process's environment and standard input, and returns the exit status: see
 // protocol.Main. release is the program's version, for people who run it by hand.
 func Main(release string) int {
-	debug.SetGCPercent(-1) // the process ends before memory matters
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	return protocol.Main(protocol.About(program, release), func(command string, args *skel.CmdArgs) (string, *types.Error) {
 		c := call{command, args, protocol.Socket}
