@@ -23,21 +23,17 @@ type Job struct {
 	Timeout time.Duration
 }
 
-// The directories of programs. This program does not link their lists in test/world and
+// programs are the directories of what tests, and the bench, start. This program does not link the lists in test/world and
 // test/bench/programs: it has to start fast in the machine.
-var (
-	suitePrograms   = []string{"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util", "test/roles"}
-	ovnkubePrograms = []string{"ovnkube", "ovn-k8s-cni-shim"}
-	benchPrograms   = []string{"test/cniserver", "test/bench/minimal"}
-)
+var programs = []string{
+	"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-cni-overlay", "ovn-k8s-gateway-helper", "ovn-k8s-util", "ovnkube", "ovn-k8s-cni-shim",
+	"test/roles", "test/cniserver", "test/bench/minimal",
+}
 
 // build builds the programs and the tests of a turn.
 func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	say("building %s", t.pkg)
-	wanted := slices.Clone(suitePrograms)
-	if t.pkg == bench {
-		wanted = slices.Concat(suitePrograms, ovnkubePrograms, benchPrograms)
-	}
+	wanted := slices.Clone(programs)
 	job := Job{Dir: filepath.Join(p.source, t.pkg), Timeout: t.timeout()}
 	if t.program() {
 		wanted = append(wanted, t.pkg)
@@ -47,7 +43,6 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 		job.Args = append(job.Args, "-bin", p.path("bin"))
 	}
 	if t.ovnkube {
-		wanted = append(wanted, ovnkubePrograms...)
 		job.Env = append(job.Env, "OVNKUBE=1")
 	}
 	args := []string{"build", "-trimpath", "-o", p.path("bin") + "/"}

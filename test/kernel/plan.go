@@ -77,7 +77,7 @@ func (t turn) pattern() string {
 // vSwitch.
 var packages = []string{
 	demo, "lib/cni", "lib/link", "lib/nicbridge", "lib/gateway/...", "lib/overlay/...", "ovn-k8s-gateway-helper", "ovn-k8s-overlay",
-	"ovn-k8s-util", "test/host", "test/boot", "test/balance", "test/e2e",
+	"ovn-k8s-util", "test/host", "test/boot", "test/balance", "test/ovnkube", "test/e2e",
 }
 
 // plan returns the turns for the command line.
