@@ -71,6 +71,7 @@ type engine struct {
 	warnNode  func(reason, message string)
 	conflicts *conflicts.Reporter
 	stale     *connections.OVS
+	tracked   map[netip.Addr]*connections.Host // by family; belongs to sync's work
 	local     *localend.End
 	routers   map[string]string // of gateways here: UUIDs of Datapath_Bindings, by name
 	worked    time.Duration     // duration of the last call of sync with its work
@@ -127,6 +128,10 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
 	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
+	}
+	e.tracked = map[netip.Addr]*connections.Host{}
+	for _, f := range firewalls {
+		e.tracked[f.Family()] = &connections.Host{Family: f.Family(), Log: e.log}
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
 	e.objects = objects.New(objects.Parts{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/bridgeflows"
@@ -102,17 +101,16 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 	if err == nil && guarded {
 		err = allowLoopback(v, true)
 	}
-	if err != nil || len(changes) == 0 {
+	if err != nil {
 		return err
 	}
-	e.log.Infof("%v: %d rules changed", f, len(changes))
+	if len(changes) > 0 {
+		e.log.Infof("%v: %d rules changed", f, len(changes))
+	}
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
-	if !nodeport.MayBeStale(v.outside, changes) {
-		return nil
-	}
-	return e.forget(v, f.Family())
+	return e.tracked[f.Family()].Forget(nodeport.NewTracked(v.host, f.Family(), v.frontends, v.pods), changes)
 }
 
 // holdNAT keeps established connections while another program flushes all rules, until release.
@@ -145,16 +143,6 @@ func (e *engine) guardFirst(ctx context.Context, v view) error {
 	}
 	e.guarded = true
 	return nil
-}
-
-// forget makes the host delete stale UDP connections.
-func (e *engine) forget(v view, family netip.Addr) error {
-	stale := nodeport.Stale(v.host, family, v.outside, v.pods)
-	n, err := link.ForgetUDP(family, func(c link.Connection) bool { return stale(c.To, c.Answers) })
-	if n > 0 {
-		e.log.Infof("forgot %d UDP connections to endpoints that are gone", n)
-	}
-	return err
 }
 
 // rulesOf returns the desired rules of one family.

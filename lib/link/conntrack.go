@@ -14,7 +14,7 @@ import (
 type Connection struct{ To, Answers netip.AddrPort }
 
 // ForgetUDP deletes UDP connections of a family for which stale is true, so that their next packets are balanced
-// again. It returns their number.
+// again. It returns their number. Only conntrack zone 0 counts: on the kernel's datapath, others are those of Open vSwitch.
 func ForgetUDP(family netip.Addr, stale func(Connection) bool) (int, error) {
 	f := netlink.InetFamily(unix.AF_INET)
 	if family.Is6() {
@@ -31,7 +31,7 @@ type udp func(Connection) bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
 func (stale udp) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	return f.Forward.Protocol == unix.IPPROTO_UDP &&
+	return f.Forward.Protocol == unix.IPPROTO_UDP && f.Zone == 0 &&
 		stale(Connection{addrPort(f.Forward.DstIP, f.Forward.DstPort), addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort)})
 }
 

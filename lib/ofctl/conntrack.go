@@ -1,7 +1,6 @@
 package ofctl
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -20,8 +19,9 @@ type tracked struct {
 	zone string
 }
 
-// udpConnection matches a line of "ovs-appctl dpctl/dump-conntrack". Zone 0 is not printed.
-var udpConnection = regexp.MustCompile(`^udp,orig=\(src=[^,]+,dst=([^,]+),sport=\d+,dport=(\d+)\),reply=\(src=([^,]+),dst=[^,]+,sport=(\d+),[^)]*\)(?:,zone=(\d+))?`)
+// udpConnection matches a line of "ovs-appctl dpctl/dump-conntrack". Zone 0 is not printed, and not matched: OVN does not use it, and
+// on the kernel's datapath it is the host's.
+var udpConnection = regexp.MustCompile(`^udp,orig=\(src=[^,]+,dst=([^,]+),sport=\d+,dport=(\d+)\),reply=\(src=([^,]+),dst=[^,]+,sport=(\d+),[^)]*\),zone=(\d+)`)
 
 // ForgetUDP deletes UDP connections matched by stale from the conntrack zones of the Open vSwitch in rundir, so that
 // their next packets are balanced again. It returns the number of distinct (connection, zone) pairs; the connections
@@ -72,7 +72,7 @@ func translated(dump string) (out []tracked) {
 		}
 		to, err := addrPort(m[1], m[2])
 		answers, err2 := addrPort(m[3], m[4])
-		if c := (tracked{Connection{to, answers}, cmp.Or(m[5], "0")}); err == nil && err2 == nil && to != answers && !slices.Contains(out, c) {
+		if c := (tracked{Connection{to, answers}, m[5]}); err == nil && err2 == nil && to != answers && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}

@@ -314,8 +314,8 @@ func TestRenderersAgree(t *testing.T) {
 			check("flows of "+p.node.Name, p.wanted(all, func(f service.Frontend) (service.Endpoints, bool) {
 				return nil, f.Kind != service.ClusterIP && bridgeflows.Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))
-			check("connections of "+p.node.Name, p.wanted(all, overUDP(func(f service.Frontend) bool { return f.Kind != service.ClusterIP })), p.kept(all, p.stale(all)))
-			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(func(service.Frontend) bool { return true })), p.kept(all, StaleInside(all)))
+			check("connections of "+p.node.Name, p.wanted(all, overUDP(p.tracked)), p.kept(all, p.stale(all)))
+			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(service.Frontend.Backends)), p.kept(all, StaleInside(all)))
 		}
 		check("service/show", shown(all), summarized(r, at))
 	}
@@ -335,17 +335,25 @@ func (p place) flows(all service.List) answers {
 	return out
 }
 
-// overUDP chooses all endpoints of frontends for UDP that take accepts.
-func overUDP(take func(service.Frontend) bool) func(service.Frontend) (service.Endpoints, bool) {
+// overUDP chooses endpoints of frontends for UDP.
+func overUDP(of func(service.Frontend) service.Endpoints) func(service.Frontend) (service.Endpoints, bool) {
 	return func(f service.Frontend) (service.Endpoints, bool) {
-		return f.Backends(), take(f) && f.Protocol() == corev1.ProtocolUDP
+		return of(f), f.Protocol() == corev1.ProtocolUDP
 	}
 }
 
-// stale is Stale for both families.
+// tracked are the endpoints that may answer the host. Without rules for a ClusterIP, only those in its own network do.
+func (p place) tracked(f service.Frontend) service.Endpoints {
+	if _, translated := p.own(f); f.Kind != service.ClusterIP || translated {
+		return f.Backends()
+	}
+	return slices.DeleteFunc(slices.Clone(f.Backends()), func(e service.Endpoint) bool { return !slices.Contains(p.addrs[:], e.Addr) })
+}
+
+// stale is Tracked.Stale for both families.
 func (p place) stale(all service.List) func(to, answers netip.AddrPort) bool {
 	h := Host{Node: p.node.Name, Addrs: p.addrs[:]}
-	v4, v6 := Stale(h, IPv4, all, nil), Stale(h, IPv6, all, nil)
+	v4, v6 := NewTracked(h, IPv4, all, nil).Stale, NewTracked(h, IPv6, all, nil).Stale
 	return func(to, answers netip.AddrPort) bool {
 		if to.Addr().Is4() {
 			return v4(to, answers)

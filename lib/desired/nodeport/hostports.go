@@ -13,14 +13,8 @@ import (
 	"ovn-k8s/lib/ipnet"
 )
 
-// MayBeStale reports whether a change of rules may have left connections for Stale:
-// if any Service has a frontend for UDP, or if rules of hostPorts changed.
-func MayBeStale(frontends service.List, changes []string) bool {
-	for f := range frontends.Outside() {
-		if f.Protocol() == corev1.ProtocolUDP {
-			return true
-		}
-	}
+// OfHostPorts reports whether a change of rules is about hostPorts.
+func OfHostPorts(changes []string) bool {
 	return slices.ContainsFunc(changes, func(c string) bool {
 		return strings.Contains(c, chainHostPorts) || strings.Contains(c, mapHostPorts) || strings.Contains(c, mapHostPortsAt)
 	})

@@ -159,7 +159,7 @@ func TestStaleConnectionsToHostPorts(t *testing.T) {
 	host := node1
 	host.Addrs = append(slices.Clone(host.Addrs), addr("127.0.0.1"))
 	host.Pods = []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}
-	stale := Stale(host, IPv4, nil, []hostport.Pod{one("dns", "", 53, 5353, udp)})
+	stale := NewTracked(host, IPv4, nil, []hostport.Pod{one("dns", "", 53, 5353, udp)}).Stale
 	for _, tt := range []struct {
 		to, answers string
 		want        bool

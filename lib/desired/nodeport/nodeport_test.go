@@ -134,7 +134,7 @@ func TestWithoutAnEndpointHereTheHostGoesToNodesThatHaveOne(t *testing.T) {
 	}, rules(chainsOf(h, IPv4, web(local), nil), "nat", "NODEPORTS -p")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if Stale(h, IPv4, web(local), nil)(netip.MustParseAddrPort("192.0.2.3:30080"), netip.MustParseAddrPort("192.0.2.2:30080")) {
+	if NewTracked(h, IPv4, web(local), nil).Stale(netip.MustParseAddrPort("192.0.2.3:30080"), netip.MustParseAddrPort("192.0.2.2:30080")) {
 		t.Error("a connection to the NodePort of another node is taken for stale")
 	}
 	for name, change := range map[string]func(*Host){

@@ -302,10 +302,16 @@ func (b *ruleBuilder) own(frontends service.List) {
 		if f.Kind != service.ClusterIP || !b.is(f) {
 			continue
 		}
-		if chosen := b.internal(f); len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr)) {
-			b.Translations = append(b.Translations, Translation{Frontend: f, To: b.spread(toInternal, f, chosen, true)})
+		if b.translatesOwn(f) {
+			b.Translations = append(b.Translations, Translation{Frontend: f, To: b.spread(toInternal, f, b.internal(f), true)})
 		}
 	}
+}
+
+// translatesOwn reports whether own translates a ClusterIP.
+func (b *ruleBuilder) translatesOwn(f service.Frontend) bool {
+	chosen := b.internal(f)
+	return len(chosen) > 0 && (slices.ContainsFunc(chosen, b.isOwn) || !b.routed(f.Addr))
 }
 
 // internal returns the endpoints for connections from this host to the ClusterIP: the same as for pods of the node.

@@ -1,7 +1,9 @@
 package nodeport
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,10 +13,10 @@ import (
 
 func TestStaleConnections(t *testing.T) {
 	udp := func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }
-	if MayBeStale(web(), []string{"nat: -A OVN-SVC-WAYS"}) || !MayBeStale(web(udp), nil) || !MayBeStale(nil, []string{"nat: -X OVN-SVC-HOSTPORTS"}) {
-		t.Error("it is not told when there may be stale connections")
+	if !OfHostPorts([]string{"nat: -X OVN-SVC-HOSTPORTS"}) || OfHostPorts([]string{"nat: -A OVN-SVC-WAYS"}) {
+		t.Error("rules of hostPorts are not told from others")
 	}
-	stale := Stale(node1, IPv4, web(udp), nil)
+	stale := NewTracked(node1, IPv4, web(udp), nil).Stale
 	for _, tt := range []struct {
 		to, answers string
 		want        bool
@@ -29,6 +31,53 @@ func TestStaleConnections(t *testing.T) {
 		if got := stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {
 			t.Errorf("to %s, answered by %s: %v", tt.to, tt.answers, got)
 		}
+	}
+}
+
+// The host's own connections to a ClusterIP go to OVN, or to an endpoint if the host's rules translate them.
+func TestOwnStaleConnections(t *testing.T) {
+	udp := func(s *service.Resolved) {
+		s.Ports[0] = service.Port{Protocol: corev1.ProtocolUDP, Port: 80}
+		s.ExternalIPs, s.Ingress = nil, nil
+	}
+	without := func(s *service.Resolved) { udp(s); s.Endpoints = []service.Endpoints{nil} }
+	agent := func(states ...service.State) func(*service.Resolved) {
+		return func(s *service.Resolved) {
+			udp(s)
+			for i, a := range []string{"192.0.2.1", "192.0.2.2"} {
+				s.Endpoints[0][i].Host = &service.Host{Addr: addr(a), Node: fmt.Sprintf("node%d", i+1), State: states[i]}
+			}
+		}
+	}
+	const byOVN, own, other, pod = "172.30.0.10:80", "192.0.2.1:8080", "192.0.2.2:8080", "10.128.1.3:8080"
+	for _, tt := range []struct {
+		name       string
+		change     func(*service.Resolved)
+		translated bool
+		good       []string
+	}{
+		{"no endpoint", without, false, []string{byOVN}},
+		{"pods", udp, false, []string{byOVN}},
+		{"an endpoint of this host", agent(service.Serving, service.Serving), true, []string{own, other}},
+		{"one that ends, beside another", agent(service.Draining, service.Serving), false, []string{byOVN, own}},
+		{"the last one ends", func(s *service.Resolved) {
+			agent(service.Draining, service.Serving)(s)
+			s.Endpoints[0] = s.Endpoints[0][:1]
+		}, true, []string{own}},
+	} {
+		now := NewTracked(node1, IPv4, web(tt.change), nil)
+		if now.Translated != tt.translated {
+			t.Errorf("%s: translated: %v", tt.name, now.Translated)
+		}
+		for _, answers := range []string{byOVN, own, other, pod} {
+			if got := now.Stale(netip.MustParseAddrPort(byOVN), netip.MustParseAddrPort(answers)); got == slices.Contains(tt.good, answers) {
+				t.Errorf("%s: answered by %s: stale: %v", tt.name, answers, got)
+			}
+		}
+	}
+	one, two := NewTracked(node1, IPv4, web(udp), nil), NewTracked(node1, IPv4, web(without), nil)
+	if !one.Equal(two) || one.Equal(NewTracked(node1, IPv4, web(agent(service.Serving, service.Serving)), nil)) {
+		t.Error("connections would be read for each change of pods, or not for one of this host's endpoints")
 	}
 }
 

@@ -1,0 +1,33 @@
+package connections
+
+import (
+	"net/netip"
+
+	"github.com/sirupsen/logrus"
+
+	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/link"
+)
+
+// A Host deletes the stale UDP connections of one family that the host's kernel tracks. It begins by looking at all.
+type Host struct {
+	Family netip.Addr
+	Log    *logrus.Entry
+	done   bool // the last time, without an error
+	last   nodeport.Tracked
+}
+
+// Forget deletes the connections that are stale now. It looks at them only if other ones are stale than the last time, after an
+// error, and after changes of rules: those may come late, when connections have begun without them.
+func (h *Host) Forget(now nodeport.Tracked, changes []string) error {
+	rewritten := len(changes) > 0 && now.Translated || nodeport.OfHostPorts(changes)
+	if h.done && !rewritten && now.Equal(h.last) {
+		return nil
+	}
+	n, err := link.ForgetUDP(h.Family, func(c link.Connection) bool { return now.Stale(c.To, c.Answers) })
+	if n > 0 {
+		h.Log.Infof("forgot %d UDP connections to endpoints that are gone", n)
+	}
+	h.done, h.last = err == nil, now
+	return err
+}
