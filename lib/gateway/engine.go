@@ -93,7 +93,7 @@ type view struct {
 	frontends, outside service.List
 	pods               []hostport.Pod
 	cidrs              servicecidr.Ranges // see objects.Ranges; nil: not known yet
-	synced             bool               // whether services and pods are complete
+	synced             bool               // whether all objects are known, see objects.Complete
 }
 
 // newFirewalls finds the packet filters of the kernel's families, by part.

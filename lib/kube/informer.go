@@ -121,7 +121,7 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 			f.lost(err)
 		}
 		wait := retry.NextBackOff()
-		if unavailable(err) && f.missing() {
+		if Unavailable(err) && f.missing() {
 			wait = optionalRetry
 		}
 		select {
@@ -165,8 +165,8 @@ func (f *informer) missing() bool {
 	return all
 }
 
-// unavailable reports whether a resource does not exist, or must not be read by us.
-func unavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+// Unavailable reports whether a resource does not exist, or must not be read by us.
+func Unavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // replace sends the full list of objects. No other event comes before the first list.
 func (s *subscriber) replace(k Kind, all iter.Seq[any]) {

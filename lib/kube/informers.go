@@ -183,7 +183,7 @@ func (i *Informers) List(ctx context.Context, kinds ...Kind) ([]Event, error) {
 func (i *Informers) ListOn(ctx context.Context, k Kind, node string) (Event, error) {
 	e := Event{Kind: k, Replace: true, Objects: unpacked[any](nil)}
 	list, err := newSource(k, i.client(k), node, node == "").ListWithContext(ctx, metav1.ListOptions{})
-	if k.Optional && unavailable(err) {
+	if k.Optional && Unavailable(err) {
 		return e, nil
 	}
 	if err != nil {

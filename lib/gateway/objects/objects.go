@@ -35,6 +35,8 @@ type Input struct {
 	awaited bool
 	// node, unless empty, restricts the objects to those of a node. Without permission to read them there are none.
 	node string
+	// refused, unless nil, records that there is no permission to read the objects. The others do not wait for them then.
+	refused func() (parts []string)
 }
 
 // Objects are the objects as they are known now. One goroutine calls the methods.
@@ -135,8 +137,8 @@ func (o *Objects) Inputs() []Input {
 		{object: &corev1.Service{}, record: o.takeService, awaited: true},
 		{object: &discoveryv1.EndpointSlice{}, record: o.takeService, awaited: true},
 		{object: &corev1.Pod{}, record: o.takePods, awaited: true, node: o.Node},
-		{object: &corev1.Node{}, record: o.takeNodes},
-		{object: &networkingv1.ServiceCIDR{}, record: o.takeCIDRs},
+		{object: &corev1.Node{}, record: o.takeNodes, awaited: true, refused: o.refuseNodes},
+		{object: &networkingv1.ServiceCIDR{}, record: o.takeCIDRs, awaited: true},
 	}
 }
 
@@ -148,26 +150,39 @@ func (o *Objects) Complete() bool { return len(o.missing) == 0 }
 func (o *Objects) Follow(ctx context.Context, log *logrus.Entry, cluster *kube.Cluster, inputs []Input, send func(func() []string)) {
 	var all []kube.Subscription
 	for _, i := range inputs {
-		all = append(all, kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
+		s := kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
 			send(func() []string { return i.record(ev) })
-		}})
+		}}
+		if i.refused != nil {
+			s.Lost = func(err error) {
+				if kube.Unavailable(err) {
+					send(i.refused)
+				}
+			}
+		}
+		all = append(all, s)
 	}
 	cluster.Follow(ctx, log, all...)
 }
 
 // List reads all objects once, without following them.
-func (o *Objects) List(ctx context.Context, cluster *kube.Cluster) error {
+func (o *Objects) List(ctx context.Context, cluster *kube.Cluster) (refused error) {
 	for _, i := range o.Inputs() {
 		k := i.kind()
 		k.Optional = k.Optional || i.node != ""
 		all, err := cluster.ListOn(ctx, k, i.node)
-		if err != nil {
+		switch {
+		case err == nil:
+			i.record(all)
+		case i.refused != nil && kube.Unavailable(err):
+			i.refused()
+			refused = err
+		default:
 			return err
 		}
-		i.record(all)
 	}
 	o.Resolve(nil)
-	return nil
+	return refused
 }
 
 func (i Input) kind() kube.Kind { return kube.KindOf(i.object) }
@@ -319,10 +334,17 @@ func (o *Objects) HostPods() []hostport.Pod {
 	return out
 }
 
-// takeNodes records the addresses of nodes, and the zone of this one, all its addresses, and whether it leaves. Only routes wait
-// for them: until they are known, the host's own connections to NodePorts of policy Local lose their source address,
-// those to its own endpoints follow no hints for its zone, and
-// Services may have frontends at ports reserved on other nodes' addresses.
+// refuseNodes records that Nodes must not be read. Routes wait for them nevertheless. The host's own connections to NodePorts of
+// policy Local lose their source address then, those to its own endpoints follow no hints for its zone, pods do not reach its
+// ExternalIPs, and Services may have frontends at ports reserved on other nodes' addresses.
+func (o *Objects) refuseNodes() []string {
+	if o.known(kube.KindOf(&corev1.Node{})) {
+		return o.parts.Services
+	}
+	return nil
+}
+
+// takeNodes records the addresses of nodes, and the zone of this one, all its addresses, and whether it leaves.
 func (o *Objects) takeNodes(ev kube.Event) []string {
 	now, control, zone, reported, leaving := maps.Clone(o.Nodes), maps.Clone(o.control), o.Zone, o.Reported, o.Leaving
 	put := func(object any, gone bool) {
@@ -341,6 +363,7 @@ func (o *Objects) takeNodes(ev kube.Event) []string {
 		}
 	}
 	if ev.Replace {
+		o.known(ev.Kind)
 		clear(now)
 		clear(control)
 		zone, reported, leaving = "", nil, o.joined
@@ -366,11 +389,12 @@ func isLeaving(n *corev1.Node) bool {
 	return n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == names.TaintToBeDeleted })
 }
 
-// takeCIDRs records the subnets of ServiceCIDRs. Only routes wait for them, too.
+// takeCIDRs records the subnets of ServiceCIDRs.
 func (o *Objects) takeCIDRs(ev kube.Event) []string {
 	now := maps.Clone(o.cidrs)
 	switch {
 	case ev.Replace:
+		o.known(ev.Kind)
 		now = map[string]servicecidr.Ranges{}
 		for object := range ev.Objects {
 			c := object.(*networkingv1.ServiceCIDR)

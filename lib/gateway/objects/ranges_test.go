@@ -108,3 +108,40 @@ func TestNodesTouchRoutes(t *testing.T) {
 		}
 	}
 }
+
+// Rules wait for the lists of all kinds, in any order, and not for Nodes that must not be read. The last list touches them.
+func TestTheLastListTouchesServices(t *testing.T) {
+	for last := range 5 {
+		for _, refused := range []bool{false, true} {
+			o := New(Parts{Services: []string{"rules"}, Routes: "routes"}, true)
+			inputs := o.Inputs()
+			for i := range inputs {
+				in := inputs[(last+1+i)%5]
+				if o.Complete() {
+					t.Fatalf("complete without %s", inputs[last].kind().Name)
+				}
+				var touched []string
+				if refused && in.refused != nil {
+					touched = in.refused()
+				} else {
+					touched = in.record(kube.Event{Kind: in.kind(), Replace: true, Objects: slices.Values([]any{})})
+				}
+				if i == len(inputs)-1 && !slices.Contains(touched, "rules") {
+					t.Errorf("%s, refused %v, touches %v", in.kind().Name, refused, touched)
+				}
+			}
+			if !o.Complete() {
+				t.Errorf("not complete, refused %v", refused)
+			}
+			if touched := o.refuseNodes(); len(touched) != 0 {
+				t.Errorf("a later refusal touches %v", touched)
+			}
+			if o.takeCIDRs(cidrs("172.30.0.0/16")); refused != (o.Ranges(nil, nil) == nil) {
+				t.Errorf("refused %v: routes to %v", refused, o.Ranges(nil, nil))
+			}
+			if touched := o.takeNodes(nodes()); refused && !slices.Equal(touched, []string{"routes", "rules"}) {
+				t.Errorf("Nodes that may be read again touch %v", touched)
+			}
+		}
+	}
+}
