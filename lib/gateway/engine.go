@@ -427,12 +427,8 @@ func (e *engine) synced(tried []string, failed map[string]error) {
 				e.log.Warnf("%s: %v", part, err)
 			}
 			e.lastErr[part] = reconcile.Reason(err)
-			reason := map[string]string{partFirewall: "FirewallDrops"}[part]
 			if p := new(checks.Problem); errors.As(err, p) {
-				reason = p.Reason
-			}
-			if reason != "" {
-				e.warnNode(reason, err.Error())
+				e.warnNode(p.Reason, err.Error())
 			}
 		}
 	}

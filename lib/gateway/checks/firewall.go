@@ -29,8 +29,7 @@ type Firewall struct {
 	missing sync.Once // the log tells once that nft is missing
 }
 
-// Check returns an error if a table of nftables drops packets of pods by one of the interfaces. An Event on the Node and ovn-cms-options
-// report it, too.
+// Check returns a Problem if a table of nftables drops packets of pods by one of the interfaces. ovn-cms-options report it, too.
 func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 	rules, err := foreign.Read(ctx)
 	if errors.Is(err, foreign.ErrMissing) {
@@ -60,5 +59,5 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 	if len(texts) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return Problem{"FirewallDrops", errors.New(strings.Join(texts, "; "))}
 }
