@@ -110,13 +110,18 @@ func (p runtimes) removeFormer(ctx context.Context, h *overlayhost.Host) error {
 		return nil
 	}
 	setup, _ := cnisetup.FindShim(p.session.Config) // good for removal without a plugin, too
-	edits, programs, unread := setup.Former(p.sw.ExternalIDs())
-	plugged, err := overlaynode.Plugged(ctx, h)
-	if err := errors.Join(unread, err); err != nil {
+	edits, programs, err := setup.Former(p.sw.ExternalIDs())
+	if err != nil {
 		return err
 	}
-	if len(plugged) == 0 {
-		edits = append(edits, programs...)
+	if len(programs) > 0 { // else the database is not asked
+		plugged, err := overlaynode.Plugged(ctx, h)
+		if err != nil {
+			return err
+		}
+		if len(plugged) == 0 {
+			edits = append(edits, programs...)
+		}
 	}
 	return p.apply(files.Describe(edits), func() error {
 		defer p.touch() // the next pass leaves them out of the record
