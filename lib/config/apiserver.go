@@ -3,9 +3,11 @@ package config
 import (
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,6 +24,20 @@ func (r *Resolver) kubernetes(c *Config) {
 
 // namespace is a label of RFC 1123.
 var namespace = regexp.MustCompile("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+
+// WithAPIServer returns c with the API server of other, and the credentials for it. Both are of one program.
+func (c Config) WithAPIServer(other Config) Config {
+	c.Kubeconfig, c.APIServer = other.Kubeconfig, other.APIServer
+	c.APIToken, c.APITokenFile = other.APIToken, other.APITokenFile
+	c.APICA, c.APICAFile = other.APICA, other.APICAFile
+	c.origins, c.found = slices.Clone(c.origins), maps.Clone(c.found)
+	for i, o := range other.origins {
+		if slices.Contains([]string{kubeconfig, apiServer, apiToken, apiTokenFile, apiCA}, o.name) {
+			c.origins[i], c.found[o.name] = o, other.found[o.name]
+		}
+	}
+	return c
+}
 
 // apiServer returns the URL. The default scheme is http, as in the Python version.
 func (r *Resolver) apiServer() string {

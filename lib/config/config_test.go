@@ -347,3 +347,34 @@ func TestChanges(t *testing.T) {
 		t.Errorf("another certificate: %+v", c)
 	}
 }
+
+// The API server and its credentials can be taken from another configuration, and nothing else of it.
+func TestWithAPIServer(t *testing.T) {
+	ids := map[string]string{}
+	for _, set := range config.Settings() {
+		ids[set.ExternalID] = samples[set.Name]
+	}
+	now, err := config.Resolve(config.Sources{ExternalIDs: ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := config.Resolve(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := before.Show()
+	mixed := before.WithAPIServer(now)
+	var names []string
+	for _, c := range before.Changes(mixed) {
+		names = append(names, c.Name)
+	}
+	if want := []string{"k8s-api-server", "k8s-api-token", "k8s-ca-certificate"}; !slices.Equal(names, want) {
+		t.Errorf("%q of %q", names, want)
+	}
+	if mixed.APIServer != now.APIServer || mixed.APIToken != now.APIToken || mixed.APICAFile != now.APICAFile || mixed.MTU != before.MTU {
+		t.Errorf("%v", mixed)
+	}
+	if before.Show() != shown {
+		t.Error("the former configuration was changed")
+	}
+}

@@ -95,6 +95,7 @@ const (
 	apiToken       = "k8s-api-token"
 	apiTokenFile   = "k8s-api-token-file"
 	apiCA          = "k8s-ca-certificate"
+	kubeconfig     = "k8s-kubeconfig" // of ovnkube only
 	mtu            = "mtu"
 	conntrackZone  = "conntrack-zone"
 	externalIPs    = "external-ips"

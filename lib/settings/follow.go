@@ -26,7 +26,9 @@ type Role struct {
 	NeedsSwitch bool
 	// Check returns an error about missing settings, or an invalid kubeconfig; nil: none.
 	Check func(config.Config) error
-	// Accept returns an error if the role, as it serves now, cannot go on with other settings: the former ones stay. nil: none.
+	// Accept returns an error if the role, as it serves now, cannot go on with other settings: the former ones stay, but for
+	// the API server and the credentials for it, of which it must not judge. ErrUndecided: settings that were refused stay so,
+	// others are used. nil: none.
 	Accept func(config.Config) error
 	// Serve serves with one configuration until ctx ends, or returns ErrChanged to be called again. It calls ready
 	// once it serves, possibly several times.
@@ -75,8 +77,12 @@ type wrong struct{ error }
 
 func (w *wrong) Unwrap() error { return w.error }
 
-// ErrChanged is the reason to call Serve again.
-var ErrChanged = errors.New("the configuration changed")
+var (
+	// ErrChanged is the reason to call Serve again.
+	ErrChanged = errors.New("the configuration changed")
+	// ErrUndecided is the error of Accept if the role cannot judge now, such as without a connection.
+	ErrUndecided = errors.New("the role cannot judge the settings now")
+)
 
 const (
 	// fileInterval is the time between two looks at files. A new text is used once two looks in a row have found it, since
@@ -98,11 +104,13 @@ type process struct {
 
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
-	file    string // text of File for config
-	seen    string // text of File at the last look
-	seenCA  string // authorities at the last look: also those of a kubeconfig
-	waiting bool   // to load the settings again when File has one text for two looks
-	problem string // why newer settings are not used, as logged
+	file    string        // text of File for config
+	seen    string        // text of File at the last look
+	seenCA  string        // authorities at the last look: also those of a kubeconfig
+	waiting bool          // to load the settings again when File has one text for two looks
+	problem string        // why newer settings are not used, as logged
+	refused config.Config // the newer settings, if a role refuses them
+	refusal error         // of the role; nil: none
 	running []*running
 }
 
@@ -326,16 +334,16 @@ func (p *process) load(ctx context.Context) {
 	}
 	before := p.config
 	changes := before.Changes(now)
-	for _, r := range p.running {
-		if r.reads(changes) && r.Accept != nil {
-			if err := r.Accept(now); err != nil {
-				p.waiting = true // for another state of the role
-				p.refuse(err)
-				return
-			}
-		}
+	if err := p.accept(now, changes); err != nil {
+		p.waiting = true // for another state of the role
+		p.refuse(err)
+		p.refused, p.refusal = now, err
+		now = before.WithAPIServer(now) // former credentials end
+		changes = before.Changes(now)
+	} else {
+		p.problem, p.refusal = "", nil
 	}
-	p.config, p.problem = now, ""
+	p.config = now
 	p.warn(before.Ignored)
 	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() || len(changes) > 0 { // perhaps of the token's file
 		poke(p.renewed)
@@ -349,6 +357,25 @@ func (p *process) load(ctx context.Context) {
 			poke(r.reconfigured)
 		}
 	}
+}
+
+// accept returns an error if a role cannot go on with changed settings.
+func (p *process) accept(now config.Config, changes []config.Change) error {
+	for _, r := range p.running {
+		if !r.reads(changes) || r.Accept == nil {
+			continue
+		}
+		err := r.Accept(now)
+		if errors.Is(err, ErrUndecided) {
+			if err = p.refusal; len(p.refused.Changes(now)) > 0 {
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reads reports whether one of the changed settings is the role's.

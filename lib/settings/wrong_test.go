@@ -91,9 +91,12 @@ func TestFollowerTriesWrongSettingsLessOften(t *testing.T) {
 func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o oneRole
-		served, drained := []int{}, false
+		served, drained, undecided := []int{}, false, false
 		f := o.follower(t, settings.Role{
 			Accept: func(c config.Config) error {
+				if undecided {
+					return settings.ErrUndecided
+				}
 				if c.MTU == 1300 && !drained {
 					return errors.New("nodes have another MTU")
 				}
@@ -116,12 +119,79 @@ func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
 		if n := o.count("keeping the former configuration: nodes have another MTU"); n != 1 || len(served) != 1 {
 			t.Errorf("served with %v; %d lines:\n%s", served, n, &o.out)
 		}
-		drained = true
+		undecided = true // they were refused
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := o.count("keeping the former configuration: "); n != 1 || len(served) != 1 {
+			t.Errorf("without a decision: served with %v; %d lines:\n%s", served, n, &o.out)
+		}
+		drained, undecided = true, false
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if len(served) != 2 || served[1] != 1300 {
 			t.Errorf("served with %v", served)
 		}
+		undecided = true // these were not
+		o.write(t, "mtu=1200\n")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(served) != 3 || served[2] != 1200 {
+			t.Errorf("served with %v", served)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While a role refuses settings, the API server and the credentials for it are followed: former ones end, and without
+// others no role could serve at all.
+func TestFollowerRenewsCredentialsBesideRefusedSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oneRole
+		var sessions []settings.Session
+		f := o.follower(t, settings.Role{
+			Accept: func(c config.Config) error {
+				if c.MTU == 1300 {
+					return errors.New("nodes have another MTU")
+				}
+				return nil
+			},
+			Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+				ready()
+				sessions = append(sessions, s)
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		const api = "k8s_api_server=https://api:6443\n"
+		o.write(t, api+"k8s_api_token=first\n")
+		go func() { ended <- f.Run(ctx, func() {}) }()
+		time.Sleep(time.Second / 2)
+		// step has the file with a text for some time, and checks the last of so many sessions.
+		step := func(what, text string, n, mtu int, token, ca string) {
+			t.Helper()
+			o.write(t, text)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			last := sessions[len(sessions)-1]
+			if got := last.Token(); len(sessions) != n || last.Config.MTU != mtu || got != token || last.Config.APICAFile != ca {
+				t.Errorf("%s: %d sessions, the last with MTU %d, token %q, CA %q", what, len(sessions), last.Config.MTU, got, last.Config.APICAFile)
+			}
+		}
+		step("a refused setting", api+"mtu=1300\nk8s_api_token=first\n", 1, 1400, "first", "")
+		step("another token", api+"mtu=1300\nk8s_api_token=second\n", 1, 1400, "second", "")
+		step("another CA", api+"mtu=1300\nk8s_api_token=second\nk8s_ca_certificate=/ca.crt\n", 2, 1400, "second", "/ca.crt")
+		if n := o.count("keeping the former configuration"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, &o.out)
+		}
+		if n := o.count("setting k8s-ca-certificate: now"); n != 1 || o.count("setting mtu") != 0 {
+			t.Errorf("%d lines about the CA:\n%s", n, &o.out)
+		}
+		step("a setting that is accepted", api+"mtu=1200\nk8s_api_token=third\nk8s_ca_certificate=/ca.crt\n", 3, 1200, "third", "/ca.crt")
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -136,10 +136,11 @@ func (w *Watcher) accepts(cfg config.Config) error {
 	}
 	links := w.companion(c, nil)
 	links.Config = cfg
-	if err := w.Companion.Check(links, nil); settings.IsWrong(err) {
-		return err
+	err := w.Companion.Check(links, nil)
+	if errors.Is(err, ovsdb.ErrNotConnected) {
+		return settings.ErrUndecided
 	}
-	return nil // also without a connection
+	return err
 }
 
 // ShowConfig prints every setting with its value and source.
