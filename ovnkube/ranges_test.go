@@ -43,22 +43,24 @@ func (n nodes) subnet(name string) (subnet string) {
 	return subnet
 }
 
+// ranges writes the file with ranges and other lines.
+func (n nodes) ranges(ranges string, more ...string) {
+	n.Helper()
+	n.write("etc/openvswitch/ovn_k8s.conf", strings.Join(append([]string{"[default]", "cluster-subnets=" + ranges}, more...), "\n")+"\n")
+}
+
 // Ranges that lack the subnets of nodes, in the file of a running master: it goes on with the former ones over the same
 // connection, and uses the new ones when these nodes are gone.
 func TestRangesWithoutNodesInTheFile(t *testing.T) {
 	n := nodes{newHost(t), startCluster(t)}
 	central := n.startCentral()
-	file := func(ranges string) {
-		n.Helper()
-		n.write("etc/openvswitch/ovn_k8s.conf", "[default]\ncluster-subnets="+ranges+"\n")
-	}
-	file("10.1.0.0/16/24,10.2.0.0/16/24")
+	n.ranges("10.1.0.0/16/24,10.2.0.0/16/24")
 	p := n.start(strings.Fields("-init-master=n1 -k8s-kubeconfig=" + n.cluster.Kubeconfig + " -nb-address=" + central.NBTCP + " -sb-address=" + central.SBTCP))
 	n.create("a")
 	if got := n.subnet("a"); got != "10.1.0.0/24" {
 		t.Fatalf("Node a has %s", got)
 	}
-	file("10.2.0.0/16/24")
+	n.ranges("10.2.0.0/16/24")
 	p.says("keeping the former configuration: ")
 	n.create("b")
 	if got := n.subnet("b"); got != "10.1.1.0/24" {
@@ -76,5 +78,28 @@ func TestRangesWithoutNodesInTheFile(t *testing.T) {
 	}
 	if got := strings.Count(p.out.String(), "keeping the former configuration: "); got != 1 {
 		t.Errorf("%d lines about the settings", got)
+	}
+}
+
+// Without its database the master cannot judge ranges that it has refused: they stay unused. Other credentials are used.
+func TestRefusedRangesWithoutTheDatabase(t *testing.T) {
+	n := nodes{newHost(t), startCluster(t)}
+	central := n.startCentral()
+	n.ranges("10.1.0.0/16/24,10.2.0.0/16/24")
+	p := n.start(strings.Fields("-init-master=n1 -k8s-kubeconfig=" + n.cluster.Kubeconfig + " -nb-address=" + central.NBTCP + " -sb-address=" + central.SBTCP))
+	n.create("a")
+	n.subnet("a")
+	n.ranges("10.2.0.0/16/24")
+	p.says("keeping the former configuration: ")
+	central.StopNB()
+	p.says("lost the connection to NB")
+	n.ranges("10.2.0.0/16/24", "k8s_ca_certificate=/none")
+	p.says("setting k8s-ca-certificate: now")
+	if err := central.StartNB(); err != nil {
+		t.Fatal(err)
+	}
+	n.create("b")
+	if got := n.subnet("b"); !strings.HasPrefix(got, "10.1.") { // which one depends on tests before
+		t.Errorf("Node b has %s", got)
 	}
 }

@@ -367,8 +367,9 @@ func (p *process) accept(now config.Config, changes []config.Change) error {
 		}
 		err := r.Accept(now)
 		if errors.Is(err, ErrUndecided) {
-			if err = p.refusal; len(p.refused.Changes(now)) > 0 {
-				err = nil
+			err = nil
+			if p.refusal != nil && len(p.refused.WithAPIServer(now).Changes(now)) == 0 {
+				err = p.refusal
 			}
 		}
 		if err != nil {
