@@ -87,3 +87,44 @@ func TestANorthboundDatabaseFromABackup(t *testing.T) {
 		})
 	}
 }
+
+// A copy of the topology that a hand has spoilt: with the record in the database a watcher starts, tells it and writes the copy
+// anew. With an empty database no watcher starts, and the copy stays for people to correct.
+func TestAnUnreadableCopyOfTheTopology(t *testing.T) {
+	const subnet, key = "192.168.2.0/24", names.NodePrefix + "node1"
+	w := newWorld(t, map[string]string{"node1": subnet})
+	spoil := func(key, text string) {
+		t.Helper()
+		api := cluster.Client().CoreV1().ConfigMaps(names.ConfigNamespace)
+		cm, err := api.Get(t.Context(), names.TopologyConfigMap, metav1.GetOptions{})
+		if err == nil {
+			cm.Data[key] = text
+			_, err = api.Update(t.Context(), cm, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := w.start()
+	w.copied(key, subnet)
+	p.kill()
+	spoil(key, "junk")
+	spoil(names.ClusterSubnets, "x")
+	p = w.start()
+	w.copied(key, subnet)
+	w.copied(names.LostPrefix+names.ClusterSubnets, "x")
+	w.copied(names.LostPrefix+key, "")
+	text := w.eventIn(names.ConfigNamespace, "ConfigMap", names.TopologyConfigMap, "TopologyUnreadable")
+	if !strings.Contains(text, "reading "+names.ClusterSubnets) || p.says("cannot be restored from it") != 1 {
+		t.Errorf("%d lines, and the Event: %s", p.says("cannot be restored from it"), text)
+	}
+	p.kill()
+	spoil(key, "junk")
+	if err := w.central.StartEmptyNB(); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := w.once(w.args()...); status != 1 || !strings.Contains(stderr, "reading "+key) {
+		t.Errorf("an empty database: status %d, %q", status, stderr)
+	}
+	w.copied(key, "junk")
+}

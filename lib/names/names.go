@@ -204,7 +204,8 @@ const (
 	ConfigNamespace = "kube-system"
 	// TopologyConfigMap holds a copy of the topology. The watcher restores an emptied Northbound database from it.
 	TopologyConfigMap = "ovn-k8s-topology"
-	// LostPrefix precedes keys of the topology in that ConfigMap: nodes and gateways that a database from a backup lacks.
+	// LostPrefix precedes keys of the topology in that ConfigMap: nodes and gateways that a database from a backup lacks, and
+	// texts of a copy that could not be read.
 	LostPrefix = "lost-"
 	// WatcherLease elects the active watcher.
 	WatcherLease = "ovn-k8s-watcher"

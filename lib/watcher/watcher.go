@@ -288,6 +288,7 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 		w.log("watcher").Warnf("the API server refuses this host's token or rights, waiting: %v; renew the token or the kubeconfig, or grant the rights", err)
 	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
 		w.log("watcher").Warnf("waiting for the API server: %v", err)
+	case found && errors.As(err, new(registry.Unreadable)): // it is not needed now, and written anew
 	case err != nil:
 		return settings.Wrong(err)
 	case saved == nil && !found && w.Companion == nil:

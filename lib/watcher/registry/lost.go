@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -28,7 +26,7 @@ func (y *Copy) KeepLost(log *logrus.Entry, nodes func() map[string]bool) {
 // Reread records that the database's record is read anew: changes between two connections are not known.
 func (y *Copy) Reread() { y.reread = true }
 
-// about is the Node of a key of the topology, and a text for people; "" for other keys.
+// about is the Node of a key of the topology, and a text for people; "" for other keys, and for gateways that cannot be read.
 func about(key, value string) (node, text string) {
 	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {
 		return node, fmt.Sprintf("node %s (%s)", node, value)
@@ -38,7 +36,10 @@ func about(key, value string) (node, text string) {
 	}
 	if name, ok := strings.CutPrefix(key, names.GatewayPrefix); ok {
 		var g topology.Gateway
-		if err := json.Unmarshal([]byte(value), &g); err == nil && g.Node != "" {
+		switch err := json.Unmarshal([]byte(value), &g); {
+		case err != nil:
+			return "", ""
+		case g.Node != "":
 			return g.Node, "gateway " + name
 		}
 		return name, "gateway " + name
@@ -46,39 +47,54 @@ func about(key, value string) (node, text string) {
 	return "", ""
 }
 
-// lack looks for what the record c lacks, before it is copied.
+// lack looks for what the record c lacks, before it is copied. Without anything to look for it costs nothing.
 func (y *Copy) lack(c topology.Cluster) {
-	if y.nodes == nil {
+	before := y.kept()
+	if y.nodes == nil || !y.reread && len(before) == 0 {
 		return
 	}
-	before := y.kept()
-	lost, found := maps.Clone(before), false
-	if y.reread && y.saved != nil && y.saved.NumberedBy == "" { // the master of ovnkube gives Nodes their former subnets
-		lost = y.saved.Registry()
-		maps.Copy(lost, before)
-	}
+	lost, found := y.former(), false
+	numbered := lost[names.NumberedBy] != "" // the master of ovnkube gives Nodes their former subnets
+	maps.Copy(lost, before)
 	now, nodes := c.Registry(), y.nodes()
 	var told []string
 	for key, value := range lost {
 		node, text := about(key, value)
-		_, recorded := now[key]
-		if node == "" || recorded || !nodes[node] {
+		recorded, has := now[key]
+		if node != "" && (has || !nodes[node]) || node == "" && recorded == value {
 			delete(lost, key)
 			continue
 		}
-		if _, known := before[key]; !known {
+		if _, known := before[key]; !known && node != "" && !numbered {
 			found = true
 			if text != "" {
 				told = append(told, text)
 			}
 		}
 	}
-	y.reread = false
+	y.reread, y.bad = false, nil
 	y.keep.Store(&lost)
 	if found {
 		slices.Sort(told)
 		y.tell(told)
 	}
+}
+
+// former are the keys to look for in a record read anew: those of an unreadable copy, or nodes and gateways in the copy.
+func (y *Copy) former() map[string]string {
+	lost := map[string]string{}
+	switch {
+	case !y.reread:
+	case y.bad != nil:
+		return y.bad
+	case y.saved != nil && y.saved.NumberedBy == "":
+		lost = y.saved.Registry()
+		maps.DeleteFunc(lost, func(key, value string) bool {
+			node, _ := about(key, value)
+			return node == ""
+		})
+	}
+	return lost
 }
 
 // kept are the keys lost so far.
@@ -98,7 +114,18 @@ func (y *Copy) tell(lost []string) {
 	text := fmt.Sprintf("the record of the topology lacks what its copy has, and Kubernetes has the Nodes: %s; if the Northbound database is from a backup, "+
 		"repeat minion-init and gateway-init there, with the same subnets: the ConfigMap %s has all in keys with %s; if they were removed, delete these Nodes", strings.Join(lost, ", "), y.name, names.LostPrefix)
 	y.log.Error(text)
-	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, "TopologyLost", text)
+	y.event("TopologyLost", text)
+}
+
+// tellUnreadable tells the same way, once, that the copy cannot be parsed.
+func (y *Copy) tellUnreadable(err error) {
+	if y.toldBad {
+		return
+	}
+	y.toldBad = true
+	text := fmt.Sprintf("%v: an emptied Northbound database cannot be restored from it; while the database has the record, the copy is written anew, and what differs in this one stays in keys with %s; otherwise correct the ConfigMap", err, names.LostPrefix)
+	y.log.Error(text)
+	y.event("TopologyUnreadable", text)
 }
 
 // withLost adds the keys lost to the data of the ConfigMap.
@@ -106,6 +133,13 @@ func withLost(data, lost map[string]string) map[string]string {
 	for key, value := range lost {
 		data[names.LostPrefix+key] = value
 	}
+	return data
+}
+
+// withoutLost are the other keys in the data of the ConfigMap.
+func withoutLost(data map[string]string) map[string]string {
+	data = maps.Clone(data)
+	maps.DeleteFunc(data, func(key, _ string) bool { return strings.HasPrefix(key, names.LostPrefix) })
 	return data
 }
 

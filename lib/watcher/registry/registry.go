@@ -3,6 +3,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -56,12 +57,21 @@ type Copy struct {
 	lost  bool                  // the database has no topology, and people know
 	last  *corev1.ConfigMap     // as written, without data; it belongs to Run
 
-	log    *logrus.Entry
-	nodes  func() map[string]bool            // nil: nothing that the record lacks is kept
-	found  bool                              // saved is the copy of an earlier run
-	reread bool                              // the record was read anew
-	keep   atomic.Pointer[map[string]string] // lost keys; the map does not change
+	log     *logrus.Entry
+	nodes   func() map[string]bool            // nil: nothing that the record lacks is kept
+	found   bool                              // saved is the copy of an earlier run
+	reread  bool                              // the record was read anew
+	keep    atomic.Pointer[map[string]string] // lost keys; the map does not change
+	present atomic.Bool                       // the database has a topology
+	bad     map[string]string                 // the copy of an earlier run, unreadable; it belongs to Read until Found
+	toldBad bool                              // people know of it
 }
+
+// An Unreadable is the error of Read about a copy that cannot be parsed.
+type Unreadable struct{ error }
+
+// Unwrap returns the reason.
+func (u Unreadable) Unwrap() error { return u.error }
 
 // ConfigMap has the copy of the topology in a namespace, to restore an emptied database.
 func ConfigMap(namespace string) types.NamespacedName {
@@ -83,24 +93,41 @@ func (y *Copy) Restoring(log *logrus.Entry, nodes int) {
 		return
 	}
 	y.lost = true
+	y.present.Store(false)
 	text := fmt.Sprintf("the Northbound database has no cluster router: restoring the topology of %d nodes", nodes)
 	log.Warn(text)
-	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, "TopologyRestored", text)
+	y.event("TopologyRestored", text)
+}
+
+// event writes an Event about the ConfigMap.
+func (y *Copy) event(reason, text string) {
+	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, reason, text)
 }
 
 // Present records that the database has a topology.
-func (y *Copy) Present() { y.lost = false }
+func (y *Copy) Present() {
+	y.lost = false
+	y.present.Store(true)
+}
 
-// Read is the function Read. It keeps what earlier records lack, too.
+// Read is the function Read. It keeps what earlier records lack, too. While the database has a topology, a copy that
+// cannot be parsed is none, and what differs in it is kept.
 func (y *Copy) Read(ctx context.Context) (*topology.Cluster, error) {
 	c, data, err := read(ctx, y.cluster, y.name)
+	unreadable := errors.As(err, new(Unreadable))
+	if unreadable {
+		y.tellUnreadable(err)
+	}
+	if unreadable && y.present.Load() {
+		y.bad, err = withoutLost(data), nil
+	}
 	if lost := lostOf(data); err == nil {
 		y.keep.Store(&lost)
 	}
 	return c, err
 }
 
-// Read reads the copy, nil if there is none.
+// Read reads the copy, nil if there is none. The error is an Unreadable if it cannot be parsed.
 func Read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*topology.Cluster, error) {
 	c, _, err := read(ctx, cluster, name)
 	return c, err
@@ -113,7 +140,7 @@ func read(ctx context.Context, cluster Cluster, name types.NamespacedName) (*top
 	}
 	c, err := topology.ReadRegistry(data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading ConfigMap %s: %w", name, err)
+		return nil, data, Unreadable{fmt.Errorf("reading ConfigMap %s: %w", name, err)}
 	}
 	return &c, data, nil
 }
@@ -128,7 +155,9 @@ func (y *Copy) unsaved() *topology.Cluster {
 		y.saved, y.reread = &c, false // the next comparison with itself costs nothing
 		return nil
 	}
-	y.lack(c)
+	if y.reread {
+		y.lack(c)
+	}
 	return &c
 }
 
@@ -142,6 +171,7 @@ func (y *Copy) Sync(dirty []nb.Unit) error {
 	case y.err != nil && !y.told:
 		y.told = true
 	case !y.busy:
+		y.lack(*c)
 		y.busy = true
 		y.jobs <- *c
 	}

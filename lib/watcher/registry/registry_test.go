@@ -98,6 +98,7 @@ type api struct {
 	data   map[string]string
 	writes int
 	last   *corev1.ConfigMap // of the last call
+	events []string          // their reasons
 }
 
 func (a *api) Leads() bool { return true }
