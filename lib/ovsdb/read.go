@@ -31,22 +31,40 @@ func (d *dialer) read(ctx context.Context, c *conn) error {
 	return err
 }
 
-// watchReading logs the progress of a connection reading its tables, and returns an error if the server does not
-// answer on another connection either. On the first connection, no reply overtakes the tables.
+// watchReading logs and reports the progress of a connection reading its tables. It returns an error if nothing comes, and
+// the server does not answer on another connection either. On the first connection, no reply overtakes the tables.
 func (d *dialer) watchReading(ctx context.Context, c *conn) error {
-	rows := c.rows()
+	rows, news := c.rows(), c.news.Load()
 	ticker := time.NewTicker(d.timeouts.probeInterval)
 	defer ticker.Stop()
+	var asked chan error // another connection; nil: none
 	for start := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-asked:
+			asked = nil
+			if err != nil && ctx.Err() == nil && c.news.Load() == news {
+				return fmt.Errorf("reading the tables: the server no longer answers: %w", err)
+			}
 		case <-ticker.C:
+			d.log.WithField("remote", c.remote).Infof("reading %s: %d rows so far, in %.0f s", d.options.Name, rows(), time.Since(start).Seconds())
+			switch now := c.news.Load(); {
+			case now != news:
+				news = now
+				d.progress()
+			case asked == nil:
+				asked = make(chan error, 1)
+				go func(asked chan<- error) { asked <- d.alive(ctx, c.remote) }(asked)
+			}
 		}
-		d.log.WithField("remote", c.remote).Infof("reading %s: %d rows so far, in %.0f s", d.options.Name, rows(), time.Since(start).Seconds())
-		if err := d.alive(ctx, c.remote); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("reading the tables: the server no longer answers: %w", err)
-		}
+	}
+}
+
+// progress reports that tables are being read.
+func (d *dialer) progress() {
+	if d.options.Reading != nil {
+		d.options.Reading()
 	}
 }
 

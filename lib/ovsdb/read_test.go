@@ -153,6 +153,44 @@ func TestReadingFromAFrozenServer(t *testing.T) {
 	}
 }
 
+// The progress of reading the tables is reported, and silence is not.
+func TestProgressOfReadingIsReported(t *testing.T) {
+	s := newServer(t, nbSchema)
+	s.nbctl("ls-add", "a", "--", "set", "logical_switch", "a", "external_ids:long="+strings.Repeat("x", 40000))
+	r := newRelay(t, s, false)
+	looks, progress := make(looks, 1000), make(chan struct{}, 100)
+	log := logrus.New()
+	log.SetOutput(looks)
+	o := options(t, "unix:"+r.path)
+	o.Log, o.Reading = logrus.NewEntry(log), func() { progress <- struct{}{} }
+	ovsdb.Impatient(&o, 500*time.Millisecond, time.Minute)
+	opened := make(chan error)
+	go func() {
+		db, err := ovsdb.Open(t.Context(), o)
+		if err == nil {
+			db.Close()
+		}
+		opened <- err
+	}()
+	<-r.asked
+	for range 3 {
+		r.release <- struct{}{} // for 4 kB at most
+		<-progress
+		for len(looks) > 0 {
+			<-looks
+		}
+		<-looks
+		<-looks // the one before is done
+		if len(progress) > 0 {
+			t.Error("silence is reported as progress")
+		}
+	}
+	close(r.release)
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
 // libovsdb drops events if there are too many: then a new connection shows all rows.
 func TestDroppedEvents(t *testing.T) {
 	s := newServer(t, nbSchema)
@@ -181,6 +219,16 @@ func TestDroppedEvents(t *testing.T) {
 		t.Errorf("down: %v", err)
 	}
 	<-up
+}
+
+// looks is a log that has a value for each line about the progress.
+type looks chan struct{}
+
+func (l looks) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("reading NB: ")) {
+		l <- struct{}{}
+	}
+	return len(p), nil
 }
 
 // lines is a log.

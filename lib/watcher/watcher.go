@@ -234,18 +234,18 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 	if err != nil {
 		return nil, err
 	}
-	db, err := ovsdb.Open(ctx, ovsdb.Options{
-		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Unindexed: true, Needs: "OVN 23.03", Log: w.log("ovsdb"),
-	})
-	if err != nil {
+	c := &connections{config: cfg, process: identity.This(cfg.SystemID), extensions: w.Extensions}
+	if c.db, err = ovsdb.Open(ctx, ovsdb.Options{
+		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Unindexed: true, Needs: "OVN 23.03",
+		Reading: c.state.Progress, Log: w.log("ovsdb"),
+	}); err != nil {
 		return nil, err
 	}
-	cluster, err := kube.NewCluster(server, Program, w.Informers, moreKinds(w.Extensions)...)
-	if err != nil {
-		db.Close()
+	if c.cluster, err = kube.NewCluster(server, Program, w.Informers, moreKinds(w.Extensions)...); err != nil {
+		c.db.Close()
 		return nil, err
 	}
-	return &connections{config: cfg, db: db, cluster: cluster, process: identity.This(cfg.SystemID), extensions: w.Extensions}, nil
+	return c, nil
 }
 
 // newEngine returns an engine with an empty World. It writes rows to the Northbound database by transact.

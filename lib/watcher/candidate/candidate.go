@@ -14,7 +14,8 @@ import (
 )
 
 // Patience is the time without a connection after which the leader releases the Lease. A database that is started again,
-// or an election in its cluster, takes less.
+// or an election in its cluster, takes less. While a new connection reads the database, the time begins anew with each
+// progress: other watchers read as long, from the same server.
 const Patience = 15 * time.Second
 
 // Lost is the error of a leader without a connection for Patience.
@@ -41,6 +42,7 @@ type Connection struct {
 	mu      sync.Mutex
 	why     error // it was lost; nil: connected
 	since   time.Time
+	heard   time.Time     // the last progress, or since
 	changed chan struct{} // closed by the next change; nil: nobody waits
 }
 
@@ -50,33 +52,51 @@ func (c *Connection) Up() { c.set(nil) }
 // Down records the loss of the connection.
 func (c *Connection) Down(why error) { c.set(why) }
 
+// Progress records that a new connection reads the database.
+func (c *Connection) Progress() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why != nil {
+		c.heard = time.Now()
+		c.tell()
+	}
+}
+
 func (c *Connection) set(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.why, c.since = why, time.Now()
+	c.heard = c.since
+	c.tell()
+}
+
+// tell tells of a change. The caller holds mu.
+func (c *Connection) tell() {
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
 	}
 }
 
-// state returns since when there is no connection, a channel that the next change closes, and why: nil with a connection.
-func (c *Connection) state() (since time.Time, changed <-chan struct{}, why error) {
+// state returns when the last was heard without a connection, a channel that the next change closes, and why there is none:
+// nil with a connection.
+func (c *Connection) state() (heard time.Time, changed <-chan struct{}, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed == nil {
 		c.changed = make(chan struct{})
 	}
-	return c.since, c.changed, c.why
+	return c.heard, c.changed, c.why
 }
 
 // Unable returns why this watcher must not take the Lease now, or nil.
 func (c *Connection) Unable() error {
-	since, _, why := c.state()
-	if why == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why == nil {
 		return nil
 	}
-	return fmt.Errorf("the Northbound database is not connected since %s: %w", since.UTC().Format(time.RFC3339), why)
+	return fmt.Errorf("the Northbound database is not connected since %s: %w", c.since.UTC().Format(time.RFC3339), c.why)
 }
 
 // Within returns a context that ends with ctx, or with a Lost as its cause after Patience without a connection. Call stop at
@@ -94,13 +114,13 @@ func (c *Connection) Within(ctx context.Context) (within context.Context, stop f
 	}
 }
 
-// watch cancels ctx after Patience without a connection. It returns when ctx is done.
+// watch cancels ctx after Patience without a connection or progress. It returns when ctx is done.
 func (c *Connection) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		since, changed, why := c.state()
+		heard, changed, why := c.state()
 		var late <-chan time.Time
 		if why != nil {
-			late = time.After(time.Until(since.Add(Patience)))
+			late = time.After(time.Until(heard.Add(Patience)))
 		}
 		select {
 		case <-ctx.Done():

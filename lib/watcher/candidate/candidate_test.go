@@ -3,6 +3,7 @@ package candidate
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,34 @@ func TestPatienceBeginsWithTheLoss(t *testing.T) {
 		<-held.Done()
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it ends after %s", took)
+		}
+	})
+}
+
+// A leader whose new connection reads the database goes on, however long that takes. Silence ends it.
+func TestPatienceWhileTheDatabaseIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Connection
+		held, stop := c.Within(t.Context())
+		defer stop()
+		c.Progress() // of a connection that replaces another
+		lost := time.Now()
+		c.Down(errDown)
+		for range 10 {
+			time.Sleep(Patience - time.Second)
+			c.Progress()
+		}
+		synctest.Wait()
+		if held.Err() != nil {
+			t.Fatalf("it ends in spite of progress: %v", context.Cause(held))
+		}
+		if err := c.Unable(); err == nil || !strings.Contains(err.Error(), lost.UTC().Format(time.RFC3339)) {
+			t.Errorf("lost at %s: %v", lost.UTC(), err)
+		}
+		silent := time.Now()
+		<-held.Done()
+		if took := time.Since(silent); took != Patience {
+			t.Errorf("it ends after %s of silence", took)
 		}
 	})
 }
