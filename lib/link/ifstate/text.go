@@ -166,36 +166,3 @@ func (r Record) Automatic() bool {
 	}
 	return false
 }
-
-// Way is a Route record for use in configuration files. Automatic routes, routes from DHCP and router advertisements,
-// and routes other than unicast have none.
-func (r Record) Way() (w Way, ok bool) {
-	if r.Kind != Route || r.Automatic() || r.Dynamic() || r.Header[7] != unix.RTN_UNICAST {
-		return Way{}, false
-	}
-	a, there := netip.AddrFromSlice(r.attr(unix.RTA_DST))
-	if !there {
-		a = netip.IPv4Unspecified()
-		if r.Is6() {
-			a = netip.IPv6Unspecified()
-		}
-	}
-	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Metric: r.metric(), Table: r.table()}
-	w.Via = r.Gateways()
-	return w, true
-}
-
-// Dynamic reports whether a Route record comes from DHCP or a router advertisement, and will be added again by these.
-func (r Record) Dynamic() bool {
-	return r.Kind == Route && (r.Learned != 0 || r.Header[5] == unix.RTPROT_RA || r.Header[5] == unix.RTPROT_DHCP)
-}
-
-// A Way is a summary of a route.
-type Way struct {
-	To            netip.Prefix
-	Via           []netip.Addr // next hops; none: directly connected
-	Metric, Table uint32
-}
-
-// Main is the default table of a Way.
-const Main = unix.RT_TABLE_MAIN
