@@ -1,0 +1,86 @@
+package managers
+
+import (
+	"fmt"
+	"strings"
+
+	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/platform"
+)
+
+// nmcliText is for nmcli(1). The bridge is declared as an existing interface: NetworkManager's plugin for Open
+// vSwitch, missing from some distributions, would create another one.
+func nmcliText(l layout) []string {
+	kind := "generic"
+	if l.Datapath == names.UserspaceDatapath {
+		kind = "tun mode tap"
+	}
+	last := fmt.Sprintf("nmcli connection add save yes autoconnect yes type %s con-name interface-%s ifname %[2]s", kind, l.Name)
+	for _, family := range []struct {
+		name string
+		auto bool
+		is6  bool
+	}{{"ipv4", l.dhcp4, false}, {"ipv6", l.dhcp6 || l.ra, true}} {
+		last += l.nmcliFamily(family.name, family.auto, family.is6)
+	}
+	dropIns, units := "/etc/systemd/system/"+platform.NetworkManager.Unit+".d", strings.Join(platform.Units(platform.OpenVSwitch), " ")
+	return []string{
+		"printf '[keyfile]\\nunmanaged-devices=interface-name:" + l.NIC + "\\n[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name +
+			"\\nmanaged=1\\n' > " + platform.NetworkManager.Config + "/conf.d/90-" + l.Name + ".conf",
+		"mkdir -p " + dropIns,
+		"printf '[Unit]\\nWants=" + units + "\\nAfter=" + units + "\\n[Service]\\nExecStartPre=-/sbin/ip link set " + l.NIC + " up\\n' > " + dropIns + "/" + l.Name + ".conf",
+		"printf '%s\\n' " + strings.Join(l.mute(), " ") + " > " + l.sysctls(),
+		"systemctl daemon-reload",
+		last,
+	}
+}
+
+// nmcliFamily formats the arguments for one family.
+func (l layout) nmcliFamily(name string, auto, is6 bool) string {
+	var addresses, routes []string
+	for _, a := range l.addresses {
+		if a.Is6() == is6 {
+			addresses = append(addresses, a.Prefix().String())
+		}
+	}
+	for _, w := range l.ways {
+		if w.To.Addr().Is6() == is6 {
+			routes = append(routes, nmcliRoutes(w)...)
+		}
+	}
+	method := "disabled"
+	switch {
+	case auto:
+		method = "auto"
+	case len(addresses) > 0:
+		method = "manual"
+	}
+	out := fmt.Sprintf(` %s.method %s %s.addresses "%s" %s.routes "%s"`, name, method, name, strings.Join(addresses, ","), name, strings.Join(routes, ","))
+	if servers := l.dns.family(is6); len(servers) > 0 && method != "disabled" {
+		out += fmt.Sprintf(` %s.dns "%s" %s.dns-search "%s"`, name, strings.Join(servers, ","), name, strings.Join(l.dns.search, ","))
+	}
+	return out
+}
+
+// nmcliRoutes returns an entry for each next hop: NetworkManager joins entries with a weight.
+func nmcliRoutes(w ifstate.Way) []string {
+	rest := ""
+	if w.Metric != 0 {
+		rest = fmt.Sprint(" ", w.Metric)
+	}
+	if w.Table != ifstate.Main {
+		rest += fmt.Sprint(" table=", w.Table)
+	}
+	if len(w.Via) > 1 && !w.To.Addr().Is6() {
+		rest += " weight=1"
+	}
+	if len(w.Via) == 0 {
+		return []string{w.To.String() + rest}
+	}
+	var all []string
+	for _, via := range w.Via {
+		all = append(all, w.To.String()+" "+via.String()+rest)
+	}
+	return all
+}
