@@ -50,7 +50,7 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 			}
 		}
 	}
-	text, _, _ := strings.Cut(parts["netplan"], "# ")
+	text, _, _ := strings.Cut(parts["netplan"], "# /etc/")
 	if err := yaml.Unmarshal([]byte(text), &netplan); err != nil {
 		t.Errorf("netplan: %v:\n%s", err, text)
 	}
@@ -114,9 +114,71 @@ func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
 		printf 'ADDRESS=198.18.0.11\n' > /run/systemd/netif/leases/$index`)
 	const says = "# Its DHCP client works on eth0, and would give it the address again. Then run:\n"
 	out := n.does("nics-to-bridge eth0 --dry-run").Out
-	has(t, out, says+"nmcli device set eth0 managed no\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
+	has(t, out, says+"nmcli device reapply eth0\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
 	n.script("rm -r /run/systemd/netif/leases /run/NetworkManager")
 	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, says) {
 		t.Errorf("there is no client: %s", out)
+	}
+}
+
+// An address with a prefix of one address, and a gateway out of its subnet: the printed commands work on an interface
+// that has no other route. Rules and other attributes of routes are named.
+func TestPrintedRoutesWithAGatewayOutsideOfTheSubnet(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip address flush dev eth0
+		ip -6 route flush dev eth0
+		ip address add 203.0.113.5/32 dev eth0
+		ip route add default via 198.18.0.1 dev eth0 onlink src 203.0.113.5 mtu 1400
+		ip route add 10.9.0.0/16 via 198.18.0.1 dev eth0 onlink advmss 1360 table 77
+		ip rule add pref 50 iif eth0 lookup 77
+		printf 'auto eth0\niface eth0 inet static\n  address 203.0.113.5/32\n' > /etc/network/interfaces`)
+	out := n.does("nics-to-bridge eth0 --dry-run").Out
+	has(t, out, "# Keep your rule pref 50 iif eth0 lookup 77, with breth0 in place of eth0.\n", "# Keep your rules (ip rule) that lead to other tables.\n",
+		"# Route 10.9.0.0/16 via 198.18.0.1 table 77 has attributes that are missing above: add them.\n")
+	commands := ""
+	for line := range strings.Lines(out) {
+		if command, ok := strings.CutPrefix(line, "    up ip "); ok {
+			commands += "ip -n booted " + command
+		}
+	}
+	has(t, n.script("set -e\nip netns add booted\nip -n booted link add breth0 type veth peer name other\nip -n booted link set other up\n"+commands+"ip -n booted route show table all"),
+		"default via 198.18.0.1 dev breth0 src 203.0.113.5 onlink mtu 1400", "10.9.0.0/16 via 198.18.0.1 dev breth0 table 77 onlink")
+}
+
+// A definition of netplan whose name is another than that of the NIC is found by systemd-networkd's record, its lines
+// about the link are kept, and its DHCP client is named.
+func TestDefinitionsByMatchAreFound(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip address change ` + n.Addresses[0].String() + ` dev eth0 valid_lft 3600 preferred_lft 1800
+		mkdir -p /etc/netplan /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/network/10-netplan-id0.network.d
+		index=$(cat /sys/class/net/eth0/ifindex)
+		printf 'network:\n  ethernets:\n    id0:\n      match: {name: e*}\n      dhcp4: true\n' > /etc/netplan/01.yaml
+		printf '[Match]\nName=e*\n[Network]\nDHCP=ipv4\nVLAN=eth0.7\n' > /run/systemd/network/10-netplan-id0.network
+		printf '[Network]\nMACVLAN=mv0\n' > /run/systemd/network/10-netplan-id0.network.d/more.conf
+		printf 'OPER_STATE=routable\nNETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n' > /run/systemd/netif/links/$index
+		printf 'ADDRESS=198.18.0.11\n' > /run/systemd/netif/leases/$index`)
+	out := n.does("nics-to-bridge eth0 --dry-run").Out
+	has(t, out, "# netplan configures eth0. For it to restore breth0 at boot, have there instead:\n# Leave the definition id0 in /etc/netplan, ",
+		"Name=eth0\n[Link]\nRequiredForOnline=no\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=eth0.7\nMACVLAN=mv0\n", "Name=breth0\n[Network]\nDHCP=ipv4\n",
+		"# Its DHCP client works on eth0, and would give it the address again. Then run:\nnetworkctl reload\n")
+	if strings.Contains(out, "systemd-networkd configures") {
+		t.Errorf("its file is netplan's: %s", out)
+	}
+}
+
+// An interface that the configuration makes, and the MTU, are taken from the kernel.
+func TestPrintedConfigurationsKnowTheKindOfTheNIC(t *testing.T) {
+	n := newNode(t)
+	n.script(`set -e
+		ip link set eth0 mtu 1400
+		ip link add link eth0 name mv0 mtu 1400 type macvlan
+		ip link set mv0 up
+		ip address add 203.0.113.5/24 dev mv0
+		printf 'iface eth0 inet manual\niface mv0 inet manual\n' > /etc/network/interfaces`)
+	has(t, n.does("nics-to-bridge mv0 --dry-run").Out, "    pre-up ifup mv0\n", "    pre-up ip link set mv0 mtu 1400 || true\n", "# Keep what makes mv0 in its stanza, ")
+	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, "ifup eth0") {
+		t.Errorf("eth0 is there at boot: %s", out)
 	}
 }

@@ -21,7 +21,7 @@ func (s *session) advise(snap Snapshot, d Direction) {
 		fmt.Fprint(s.Out, managers.ToNIC(nic))
 	default:
 		fmt.Fprint(s.Out, managers.ToBridge(nic, managers.Bridge{
-			Name: snap.Bridge, NIC: snap.NIC, MAC: snap.MAC, MTU: snap.MTU, Datapath: snap.Datapath,
+			Name: snap.Bridge, NIC: snap.NIC, Kind: snap.Device.Kind, MAC: snap.MAC, MTU: snap.MTU, Datapath: snap.Datapath,
 			Records: snap.Records, Settings: snap.Settings, PortSettings: mute,
 		}))
 	}

@@ -11,6 +11,9 @@ type Manager struct {
 	Links string
 }
 
+// networkdLinks has what systemd-networkd does, from its own files or from those that netplan writes for it.
+const networkdLinks = "/run/systemd/netif/links"
+
 // The network managers. Ifupdown, NetworkScripts and Netplan configure at boot from files, the others also at run time.
 var (
 	Ifupdown = Manager{
@@ -21,9 +24,9 @@ var (
 		Name: "network-scripts", Unit: "network.service", Config: "/etc/sysconfig/network-scripts",
 		Files: []string{"/etc/sysconfig/network-scripts/ifcfg-*"},
 	}
-	Netplan        = Manager{Name: "netplan", Config: "/etc/netplan", Files: []string{"/etc/netplan/*.yaml"}}
+	Netplan        = Manager{Name: "netplan", Config: "/etc/netplan", Files: []string{"/etc/netplan/*.yaml"}, Links: networkdLinks}
 	NetworkManager = Manager{Name: "NetworkManager", Unit: "NetworkManager.service", Config: "/etc/NetworkManager", Links: "/run/NetworkManager/devices"}
-	Networkd       = Manager{Name: "systemd-networkd", Unit: "systemd-networkd.service", Config: "/etc/systemd/network", Links: "/run/systemd/netif/links"}
+	Networkd       = Manager{Name: "systemd-networkd", Unit: "systemd-networkd.service", Config: "/etc/systemd/network", Links: networkdLinks}
 )
 
 // Managers lists the network managers.

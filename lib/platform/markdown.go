@@ -1,6 +1,9 @@
 package platform
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A row is a line of a table: a title, and a value for each column.
 type row[T any] struct {
@@ -58,10 +61,7 @@ var managerRows = []row[Manager]{
 	{"unit", one(func(m Manager) string { return m.Unit })},
 	{"configuration", one(func(m Manager) string { return m.Config })},
 	{"`ovn-k8s-util` finds a NIC in", func(m Manager) []string {
-		if m.Links != "" {
-			return []string{m.Links}
-		}
-		return m.Files
+		return append(slices.Clone(m.Files), m.Links)
 	}},
 }
 

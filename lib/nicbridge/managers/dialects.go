@@ -16,8 +16,14 @@ func ifupdownText(l layout) []string {
 	if l.dhcp4 {
 		method = "dhcp"
 	}
-	lines := []string{"auto " + l.Name, "iface " + l.Name + " inet " + method,
-		"    pre-up systemctl start ovs-vswitchd", "    pre-up " + l.create(), "    pre-up sysctl -qw " + strings.Join(l.mute(), " "), "    pre-up ip link set " + l.NIC + " up"}
+	lines := []string{"auto " + l.Name, "iface " + l.Name + " inet " + method, "    pre-up systemctl start ovs-vswitchd"}
+	if l.made() {
+		lines = append(lines, "    pre-up ifup "+l.NIC) // no error if it is up
+	}
+	lines = append(lines, "    pre-up "+l.create(), "    pre-up sysctl -qw "+strings.Join(l.mute(), " "), "    pre-up ip link set "+l.NIC+" up")
+	if l.jumbo() {
+		lines = append(lines, fmt.Sprintf("    pre-up ip link set %s mtu %d || true", l.NIC, l.MTU)) // a smaller one is better than no network
+	}
 	if l.ra {
 		lines = append(lines, "    pre-up sysctl -qw net/ipv6/conf/"+l.Name+"/accept_ra="+max(l.Settings[ifstate.AcceptRA], "1"))
 	}
@@ -43,6 +49,9 @@ func ifupdownText(l layout) []string {
 	if l.dhcp6 {
 		lines = append(lines, "iface "+l.Name+" inet6 dhcp")
 	}
+	if l.made() {
+		lines = append(lines, fmt.Sprintf("# Keep what makes %s in its stanza, such as %s, and no addresses and routes:", l.NIC, l.recipe().ifupdown))
+	}
 	return append(lines, "iface "+l.NIC+" inet manual")
 }
 
@@ -57,8 +66,15 @@ func (l layout) extra() string {
 
 // scriptsText is for Red Hat's scripts, see README.RHEL.rst of Open vSwitch.
 func scriptsText(l layout) []string {
-	lines := []string{"# ifcfg-" + l.NIC, "DEVICE=" + l.NIC, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSPort", "OVS_BRIDGE=" + l.Name, "BOOTPROTO=none", "NM_CONTROLLED=no",
-		"# ifcfg-" + l.Name, "DEVICE=" + l.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="` + l.extra() + `"`}
+	lines := []string{"# ifcfg-" + l.NIC, "DEVICE=" + l.NIC, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSPort", "OVS_BRIDGE=" + l.Name, "BOOTPROTO=none", "NM_CONTROLLED=no"}
+	if l.jumbo() {
+		lines = append(lines, fmt.Sprint("MTU=", l.MTU))
+	}
+	if l.made() {
+		lines = append(lines, fmt.Sprintf("# and the lines that make %s, such as %s", l.NIC, l.recipe().scripts))
+	}
+	lines = append(lines,
+		"# ifcfg-"+l.Name, "DEVICE="+l.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="`+l.extra()+`"`)
 	if l.dhcp4 {
 		lines = append(lines, "OVSBOOTPROTO=dhcp", "OVSDHCPINTERFACES="+l.NIC)
 	} else {

@@ -3,7 +3,7 @@ package managers
 import (
 	"fmt"
 	"net/netip"
-	"os"
+	"slices"
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
@@ -17,11 +17,14 @@ type layout struct {
 	dhcp4, dhcp6 bool             // there are others from DHCP
 	ra           bool             // router advertisements are accepted
 	ways         []ifstate.Way
-	dns          resolver
+	notes        []string // about routes and rules that are not, or not wholly, configured
+	host
 }
 
-func (b Bridge) layout() layout {
-	l := layout{Bridge: b, ra: b.Settings[ifstate.AcceptRA] == "2", dns: readResolver(resolvers)}
+// layout is the layout of b on a host.
+func (b Bridge) layout(h host) layout {
+	l := layout{Bridge: b, ra: b.Settings[ifstate.AcceptRA] == "2", host: h}
+	leased := map[netip.Addr]bool{}
 	for _, r := range b.Records {
 		switch {
 		case r.Kind == ifstate.Route && r.Is6() && r.Dynamic():
@@ -29,68 +32,36 @@ func (b Bridge) layout() layout {
 		case r.Kind != ifstate.Address || r.Automatic():
 		case r.Lasts():
 			l.addresses = append(l.addresses, r)
-		case !r.Is6():
-			l.dhcp4 = true
-		case r.Prefix().IsSingleIP():
-			l.dhcp6, l.ra = true, true
 		default:
-			l.ra = true
+			leased[r.Prefix().Addr()] = true
+			l.dhcp4 = l.dhcp4 || !r.Is6()
+			l.dhcp6 = l.dhcp6 || r.Is6() && r.Prefix().IsSingleIP()
+			l.ra = l.ra || r.Is6()
 		}
 	}
 	for _, r := range b.Records {
-		if w, ok := r.Way(); ok && !(l.dhcp4 && r.Default() && !r.Is6()) { // DHCP brings its default route
-			l.ways = append(l.ways, w)
+		if r.Kind == ifstate.Rule && r.Mentions(b.NIC) {
+			l.notes = append(l.notes, fmt.Sprintf("Keep your rule %s, with %s in place of %s.", r.Text, b.Name, b.NIC))
 		}
+		w, ok := r.Way()
+		if !ok || l.dhcp4 && r.Default() && !r.Is6() { // DHCP brings its default route
+			continue
+		}
+		if leased[w.Source] {
+			w.Source = netip.Addr{} // the next lease may be for another address
+		}
+		if !w.Whole || w.OnLink && len(w.Via) > 1 {
+			l.notes = append(l.notes, fmt.Sprintf("Route %s has attributes that are missing above: add them.", r.Text))
+		}
+		l.ways = append(l.ways, w)
+	}
+	if slices.ContainsFunc(l.ways, func(w ifstate.Way) bool { return w.Table != ifstate.Main }) {
+		l.notes = append(l.notes, "Keep your rules (ip rule) that lead to other tables.")
 	}
 	if l.dhcp4 || l.dhcp6 {
 		l.dns = resolver{} // DHCP brings DNS servers
 	}
 	return l
-}
-
-// A resolver is the content of a resolv.conf(5).
-type resolver struct {
-	servers []netip.Addr
-	search  []string
-}
-
-// resolvers are files of that format. The second belongs to systemd-resolved; the first then names only its local
-// address.
-var resolvers = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
-
-// readResolver reads the first file naming a server on another host.
-func readResolver(files []string) resolver {
-	for _, file := range files {
-		text, _ := os.ReadFile(file) // a missing file has no servers
-		var r resolver
-		for line := range strings.Lines(string(text)) {
-			words := strings.Fields(line)
-			switch {
-			case len(words) < 2:
-			case words[0] == "nameserver":
-				if a, err := netip.ParseAddr(words[1]); err == nil && !a.IsLoopback() {
-					r.servers = append(r.servers, a)
-				}
-			case words[0] == "search":
-				r.search = words[1:]
-			}
-		}
-		if len(r.servers) > 0 {
-			return r
-		}
-	}
-	return resolver{}
-}
-
-// family returns the servers of one family.
-func (r resolver) family(is6 bool) []string {
-	var all []string
-	for _, a := range r.servers {
-		if a.Is6() == is6 {
-			all = append(all, a.String())
-		}
-	}
-	return all
 }
 
 // create is the command that creates the bridge if it is missing, as after the loss of the database.
@@ -117,9 +88,15 @@ func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Name + ".conf"
 
 // arguments formats the arguments of ip route for the bridge.
 func (l layout) arguments(w ifstate.Way) string {
+	hop := func(via netip.Addr) string {
+		if w.Mixed() {
+			return " via inet6 " + via.String()
+		}
+		return " via " + via.String()
+	}
 	out := w.To.String()
 	if len(w.Via) == 1 {
-		out += " via " + w.Via[0].String()
+		out += hop(w.Via[0])
 	}
 	if w.Metric != 0 {
 		out += fmt.Sprint(" metric ", w.Metric)
@@ -127,11 +104,48 @@ func (l layout) arguments(w ifstate.Way) string {
 	if w.Table != ifstate.Main {
 		out += fmt.Sprint(" table ", w.Table)
 	}
+	if w.Source.IsValid() {
+		out += " src " + w.Source.String()
+	}
+	if w.MTU != 0 {
+		out += fmt.Sprint(" mtu ", w.MTU)
+	}
+	end := " dev " + l.Name
+	if w.OnLink {
+		end += " onlink"
+	}
 	if len(w.Via) < 2 {
-		return out + " dev " + l.Name
+		return out + end
 	}
 	for _, via := range w.Via {
-		out += fmt.Sprintf(" nexthop via %s dev %s", via, l.Name)
+		out += " nexthop" + hop(via) + end
 	}
 	return out
+}
+
+// usualMTU is the MTU of Ethernet, which a NIC has without configuration.
+const usualMTU = 1500
+
+// jumbo reports whether the MTU of the NIC has to be configured. Open vSwitch's database has only that of the bridge.
+func (l layout) jumbo() bool { return l.MTU != usualMTU }
+
+// made reports whether the host's configuration makes the NIC, as a bond or a VLAN, and does not find it.
+func (l layout) made() bool {
+	return !slices.Contains([]string{"", "device", "veth", "tuntap"}, l.Kind)
+}
+
+// A recipe names words of the configuration of a kind of interface.
+type recipe struct{ ifupdown, scripts, section, keys string }
+
+// recipe returns the words for the kind of the NIC.
+func (l layout) recipe() recipe {
+	switch l.Kind {
+	case "bond":
+		return recipe{"bond-slaves and bond-mode", "BONDING_OPTS", "bonds", "interfaces and parameters"}
+	case "bridge":
+		return recipe{"bridge_ports", "HWADDR", "bridges", "interfaces and parameters"}
+	case "vlan":
+		return recipe{"vlan-raw-device", "VLAN and PHYSDEV", "vlans", "id and link"}
+	}
+	return recipe{"pre-up", "HWADDR", "ethernets", "match and set-name"}
 }

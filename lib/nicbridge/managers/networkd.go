@@ -2,6 +2,8 @@ package managers
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
@@ -11,8 +13,20 @@ import (
 // netplanText is for netplan(5). The bridge is declared as an existing interface: bridges created by netplan in Open
 // vSwitch have no datapath_type.
 func netplanText(l layout) []string {
-	lines := []string{"network:", "  version: 2", "  renderer: networkd", "  ethernets:", "    " + l.NIC + ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: [], optional: true}",
-		"    " + l.Name + ":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra)}
+	if id := l.definition(); id != l.NIC {
+		return append([]string{fmt.Sprintf("# Leave the definition %s in %s, which may be that of other interfaces, too. These files have precedence over it:", id, platform.Netplan.Config)}, networkdText(l)...)
+	}
+	lines := []string{fmt.Sprintf("# Keep what makes or matches %s in its definition, such as %s, and no addresses, routes, name servers and DHCP:", l.NIC, l.recipe().keys), "network:", "  version: 2", "  renderer: networkd"}
+	port := "    " + l.NIC + ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: [], optional: true"
+	if l.jumbo() {
+		port += fmt.Sprint(", mtu: ", l.MTU)
+	}
+	if section := l.recipe().section; section != "ethernets" {
+		lines = append(lines, "  "+section+":", port+"}", "  ethernets:")
+	} else {
+		lines = append(lines, "  ethernets:", port+"}")
+	}
+	lines = append(lines, "    "+l.Name+":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra))
 	if len(l.addresses) > 0 {
 		lines = append(lines, "      addresses:")
 	}
@@ -25,7 +39,7 @@ func netplanText(l layout) []string {
 	}
 	var routes, several []string
 	for _, w := range l.ways {
-		if len(w.Via) > 1 {
+		if len(w.Via) > 1 || w.Mixed() {
 			several = append(several, l.networkdRoute(w)...)
 			continue
 		}
@@ -34,6 +48,15 @@ func netplanText(l layout) []string {
 			route += fmt.Sprintf(", via: %q", w.Via[0])
 		} else {
 			route += ", scope: link"
+		}
+		if w.OnLink {
+			route += ", on-link: true"
+		}
+		if w.Source.IsValid() {
+			route += fmt.Sprintf(", from: %q", w.Source)
+		}
+		if w.MTU != 0 {
+			route += fmt.Sprint(", mtu: ", w.MTU)
 		}
 		if w.Metric != 0 {
 			route += fmt.Sprintf(", metric: %d", w.Metric)
@@ -47,7 +70,7 @@ func netplanText(l layout) []string {
 		lines = append(append(lines, "      routes:"), routes...)
 	}
 	if len(several) > 0 {
-		lines = append(lines, "# "+platform.Networkd.Config+"/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops:")
+		lines = append(lines, "# "+platform.Networkd.Config+"/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops, or with those of the other family:")
 		lines = append(lines, several...)
 	}
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
@@ -55,8 +78,8 @@ func netplanText(l layout) []string {
 
 // networkdText is for systemd.network(5).
 func networkdText(l layout) []string {
-	lines := []string{"# " + platform.Networkd.Config + "/05-" + l.NIC + ".network", "[Match]", "Name=" + l.NIC, "[Link]", "RequiredForOnline=no", "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no",
-		"# " + platform.Networkd.Config + "/05-" + l.Name + ".network", "[Match]", "Name=" + l.Name, "[Network]"}
+	lines := l.networkdPort()
+	lines = append(lines, "# "+platform.Networkd.Config+"/05-"+l.Name+".network", "[Match]", "Name="+l.Name, "[Network]")
 	switch {
 	case l.dhcp4 && l.dhcp6:
 		lines = append(lines, "DHCP=yes")
@@ -81,6 +104,72 @@ func networkdText(l layout) []string {
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
 }
 
+// networkdPort is the .network file of the NIC. It repeats lines of the former one, which it outranks.
+func (l layout) networkdPort() []string {
+	former := filepath.Base(l.file)
+	file := "05-" + l.NIC + ".network"
+	if l.file != "" && former < file {
+		file = "0-" + l.NIC + ".network" // comes before all that begin with two digits
+	}
+	lines := []string{"# " + platform.Networkd.Config + "/" + file}
+	if l.file != "" && former != file {
+		lines = append(lines, fmt.Sprintf("# This has precedence over %s, with lines from there that are about the link itself.", l.file))
+	}
+	if l.made() {
+		lines = append(lines, fmt.Sprintf("# Keep the .netdev file of %s, and the .network files of interfaces below it.", l.NIC))
+	}
+	link, network, sections := kept(l.text)
+	lines = append(lines, "[Match]", "Name="+l.NIC, "[Link]", "RequiredForOnline=no")
+	if l.jumbo() {
+		lines = append(lines, fmt.Sprint("MTUBytes=", l.MTU))
+	}
+	lines = append(append(lines, link...), "[Network]", "LinkLocalAddressing=no", "IPv6AcceptRA=no")
+	return append(append(lines, network...), sections...)
+}
+
+// Of a .network file, these lines are kept for a port: those of the section Link except ownKeys, those of the section
+// Network about interfaces on top of it and its carrier, and sections that need no address.
+var (
+	ownKeys      = []string{"RequiredForOnline=", "RequiredFamilyForOnline=", "MTUBytes=", "Unmanaged="}
+	networkKeys  = []string{"VLAN=", "MACVLAN=", "MACVTAP=", "IPVLAN=", "IPVTAP=", "VXLAN=", "MACsec=", "Tunnel=", "Xfrm=", "BindCarrier=", "ConfigureWithoutCarrier=", "IgnoreCarrierLoss="}
+	keptSections = []string{"[RoutingPolicyRule]", "[SR-IOV]"}
+)
+
+// kept returns these lines of a .network file with its drop-ins.
+func kept(text string) (link, network, sections []string) {
+	section := ""
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		key, _, _ := strings.Cut(line, "=")
+		key = strings.TrimSpace(key) + "="
+		if strings.HasPrefix(line, "[") {
+			section = line
+		}
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case slices.Contains(keptSections, section):
+			sections = append(sections, line)
+		case line == section:
+		case section == "[Link]" && !slices.Contains(ownKeys, key):
+			link = append(link, line)
+		case section == "[Network]" && slices.Contains(networkKeys, key):
+			network = append(network, line)
+		}
+	}
+	return link, network, sections
+}
+
+// definition is the ID of the NIC's definition in netplan's files.
+func (l layout) definition() string {
+	if id, ok := strings.CutPrefix(l.file, netplanFiles); ok {
+		return strings.TrimSuffix(id, ".network")
+	}
+	return l.NIC
+}
+
+// netplanFiles is the beginning of the names of files that netplan writes for systemd-networkd.
+const netplanFiles = "/run/systemd/network/10-netplan-"
+
 // networkdRoute is the section for a route.
 func (l layout) networkdRoute(w ifstate.Way) []string {
 	lines := []string{"[Route]", "Destination=" + w.To.String()}
@@ -91,6 +180,9 @@ func (l layout) networkdRoute(w ifstate.Way) []string {
 			lines = append(lines, "Gateway="+via.String())
 		}
 	}
+	if w.OnLink && len(w.Via) == 1 {
+		lines = append(lines, "GatewayOnLink=yes")
+	}
 	if len(w.Via) == 0 && w.To.Addr().Is4() {
 		lines = append(lines, "Scope=link")
 	}
@@ -99,6 +191,12 @@ func (l layout) networkdRoute(w ifstate.Way) []string {
 	}
 	if w.Table != ifstate.Main {
 		lines = append(lines, fmt.Sprint("Table=", w.Table))
+	}
+	if w.Source.IsValid() {
+		lines = append(lines, "PreferredSource="+w.Source.String())
+	}
+	if w.MTU != 0 {
+		lines = append(lines, fmt.Sprint("MTUBytes=", w.MTU))
 	}
 	return lines
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // nmcliText is for nmcli(1). The bridge is declared as an existing interface: NetworkManager's plugin for Open
-// vSwitch, missing from some distributions, would create another one.
+// vSwitch, missing from some distributions, would create another one. The NIC keeps its connection, without addresses:
+// this makes bonds and VLANs and sets the MTU, and VLANs on top of an unmanaged interface would be unmanaged, too.
 func nmcliText(l layout) []string {
 	kind := "generic"
 	if l.Datapath == names.UserspaceDatapath {
@@ -26,14 +27,30 @@ func nmcliText(l layout) []string {
 	}
 	dropIns, units := "/etc/systemd/system/"+platform.NetworkManager.Unit+".d", strings.Join(platform.Units(platform.OpenVSwitch), " ")
 	return []string{
-		"printf '[keyfile]\\nunmanaged-devices=interface-name:" + l.NIC + "\\n[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name +
-			"\\nmanaged=1\\n' > " + platform.NetworkManager.Config + "/conf.d/90-" + l.Name + ".conf",
+		"# The connection of " + l.NIC + " loses its addresses, routes and DHCP, and keeps all else. To see them: nmcli connection show " + l.connection,
+		l.nmcliPort(),
+		"printf '[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name + "\\nmanaged=1\\n' > " + platform.NetworkManager.Config + "/conf.d/90-" + l.Name + ".conf",
 		"mkdir -p " + dropIns,
-		"printf '[Unit]\\nWants=" + units + "\\nAfter=" + units + "\\n[Service]\\nExecStartPre=-/sbin/ip link set " + l.NIC + " up\\n' > " + dropIns + "/" + l.Name + ".conf",
+		"printf '[Unit]\\nWants=" + units + "\\nAfter=" + units + "\\n' > " + dropIns + "/" + l.Name + ".conf",
 		"printf '%s\\n' " + strings.Join(l.mute(), " ") + " > " + l.sysctls(),
 		"systemctl daemon-reload",
 		last,
 	}
+}
+
+// nmcliPort is the command that takes the addresses from the connection of the NIC.
+func (l layout) nmcliPort() string {
+	out := "nmcli connection modify " + l.connection
+	for _, family := range []string{"ipv4", "ipv6"} {
+		out += fmt.Sprintf(` %s.method disabled`, family)
+		for _, property := range []string{"addresses", "gateway", "routes", "dns", "dns-search"} {
+			out += fmt.Sprintf(` %s.%s ""`, family, property)
+		}
+	}
+	if l.jumbo() {
+		out += fmt.Sprint(" 802-3-ethernet.mtu ", l.MTU)
+	}
+	return out
 }
 
 // nmcliFamily formats the arguments for one family.
@@ -45,7 +62,7 @@ func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 		}
 	}
 	for _, w := range l.ways {
-		if w.To.Addr().Is6() == is6 {
+		if w.To.Addr().Is6() == is6 && !w.Mixed() { // these are unknown to NetworkManager
 			routes = append(routes, nmcliRoutes(w)...)
 		}
 	}
@@ -71,6 +88,15 @@ func nmcliRoutes(w ifstate.Way) []string {
 	}
 	if w.Table != ifstate.Main {
 		rest += fmt.Sprint(" table=", w.Table)
+	}
+	if w.Source.IsValid() {
+		rest += " src=" + w.Source.String()
+	}
+	if w.MTU != 0 {
+		rest += fmt.Sprint(" mtu=", w.MTU)
+	}
+	if w.OnLink {
+		rest += " onlink=true"
 	}
 	if len(w.Via) > 1 && !w.To.Addr().Is6() {
 		rest += " weight=1"

@@ -1,0 +1,94 @@
+package managers
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/platform"
+)
+
+// A host is what files of the host say about a NIC.
+type host struct {
+	dns resolver
+	// file is the .network file of systemd-networkd, "" without one. text is its content, and that of its drop-ins.
+	file, text string
+	// connection is the UUID of NetworkManager's connection, "" without one.
+	connection string
+}
+
+func hostOf(i ifstate.Interface) host {
+	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager, i, "connection-uuid=")}
+	if h.file == "" {
+		return h
+	}
+	files := []string{h.file}
+	for _, dir := range []string{"/usr/lib/systemd/network", "/run/systemd/network", platform.Networkd.Config} {
+		more, _ := filepath.Glob(filepath.Join(dir, filepath.Base(h.file)+".d", "*.conf")) // fails for a bad pattern only
+		files = append(files, more...)
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // a missing file has no lines
+		h.text += string(text) + "\n"
+	}
+	return h
+}
+
+// recorded is the value of a line in a daemon's state file of an interface.
+func recorded(m platform.Manager, i ifstate.Interface, key string) string {
+	text, _ := os.ReadFile(filepath.Join(m.Links, fmt.Sprint(i.Index))) // a missing file has no lines
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, key); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// A resolver is the content of a resolv.conf(5).
+type resolver struct {
+	servers []netip.Addr
+	search  []string
+}
+
+// resolvers are files of that format. The second belongs to systemd-resolved; the first then names only its local
+// address.
+var resolvers = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+
+// readResolver reads the first file naming a server on another host.
+func readResolver(files []string) resolver {
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // a missing file has no servers
+		var r resolver
+		for line := range strings.Lines(string(text)) {
+			words := strings.Fields(line)
+			switch {
+			case len(words) < 2:
+			case words[0] == "nameserver":
+				if a, err := netip.ParseAddr(words[1]); err == nil && !a.IsLoopback() {
+					r.servers = append(r.servers, a)
+				}
+			case words[0] == "search":
+				r.search = words[1:]
+			}
+		}
+		if len(r.servers) > 0 {
+			return r
+		}
+	}
+	return resolver{}
+}
+
+// family returns the servers of one family.
+func (r resolver) family(is6 bool) []string {
+	var all []string
+	for _, a := range r.servers {
+		if a.Is6() == is6 {
+			all = append(all, a.String())
+		}
+	}
+	return all
+}
