@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
@@ -50,6 +52,43 @@ func TestPrintedConfigurationsBoot(t *testing.T) {
 			m.script("ovn-k8s-util bridges-to-nic breth0")
 			m.reaches(host.FabricIPv4())
 			has(t, m.script("ip route show default"), "dev eth0")
+		})
+	}
+}
+
+// renewed prints its name if the address of breth0 is valid for longer than when it ran last.
+const renewed = `now=$(ip -4 -o address show dev breth0 | sed -n 's/.*valid_lft \([0-9]*\)sec.*/\1/p')
+	[ "$now" ] && [ "$now" -gt "$(cat /run/last || echo 99)" ] && echo renewed
+	[ "$now" ] && echo "$now" > /run/last`
+
+// The printed configuration and commands hand a lease over to the bridge, which renews it, also after a reboot.
+func TestPrintedConfigurationsKeepALease(t *testing.T) {
+	if os.Getenv("OVNK8S_TEST_BOOT_ROUNDS") == "" {
+		t.Skip("half a minute for each manager: see make test-boot")
+	}
+	for _, g := range boot.Managers() {
+		t.Run(g.Name, func(t *testing.T) {
+			m := newMachine(t, g.Packages...)
+			dhcp, err := m.fabric.ServeDHCP(host.FabricIPv4(), 20*time.Second)
+			m.must(err)
+			t.Cleanup(dhcp.Close)
+			dhcp.Add(m.Port)
+			m.must(g.Install(m.Machine, true))
+			m.start(m.Boot)
+			m.await("ip route show default", "dev eth0")
+			m.must(g.Apply(m.ctx, m.Machine, m.script("ovn-k8s-util nics-to-bridge eth0")))
+			for _, boot := range []func(context.Context) error{nil, m.PowerCycle} {
+				if boot != nil {
+					m.start(boot)
+				}
+				m.await("ip route show default", "dev breth0")
+				m.script("rm -f /run/last")
+				m.await(renewed, "renewed")
+				m.reaches(host.FabricIPv4())
+				if out := m.script("ip -o -4 address show dev eth0"); out != "" {
+					t.Errorf("eth0 has addresses: %s", out)
+				}
+			}
 		})
 	}
 }
