@@ -111,17 +111,14 @@ func (p runtimes) removeFormer(ctx context.Context, h *overlayhost.Host) error {
 	}
 	setup, _ := cnisetup.FindShim(p.session.Config) // good for removal without a plugin, too
 	edits, programs, err := setup.Former(p.sw.ExternalIDs())
-	if err != nil {
-		return err
-	}
 	if len(programs) > 0 { // else the database is not asked
-		plugged, err := overlaynode.Plugged(ctx, h)
-		if err != nil {
-			return err
-		}
-		if len(plugged) == 0 {
+		plugged, unread := overlaynode.Plugged(ctx, h)
+		if err = unread; len(plugged) == 0 {
 			edits = append(edits, programs...)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return p.apply(files.Describe(edits), func() error {
 		defer p.touch() // the next pass leaves them out of the record

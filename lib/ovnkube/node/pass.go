@@ -201,10 +201,8 @@ func (p *pass) change(ctx context.Context, h *overlayhost.Host, before, now []ne
 	}
 	var lost []string
 	for port, ips := range plugged {
-		inside := func(a netip.Addr) bool {
-			return slices.ContainsFunc(now, func(s netip.Prefix) bool { return s.Contains(a) })
-		}
-		if slices.ContainsFunc(ips, func(a netip.Addr) bool { return !inside(a) }) {
+		outside := func(a netip.Addr) bool { return !ipnet.Within([]netip.Prefix{ipnet.Single(a)}, now) }
+		if slices.ContainsFunc(ips, outside) {
 			lost = append(lost, port)
 		}
 	}
