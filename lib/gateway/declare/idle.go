@@ -148,10 +148,5 @@ func SharedBridge(all []vswitch.Interface) (bridge string, nics []string) {
 			bridge = to
 		}
 	}
-	for _, i := range all {
-		if i.Bridge == bridge && bridge != "" && (i.Type == "" || i.Type == "system" || i.Type == "dpdk") {
-			nics = append(nics, i.Name)
-		}
-	}
-	return bridge, nics
+	return bridge, vswitch.NICs(all, bridge)
 }

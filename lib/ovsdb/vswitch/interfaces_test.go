@@ -102,3 +102,16 @@ func TestDetachOverARestart(t *testing.T) {
 		t.Errorf("detached %v, %v", gone, err)
 	}
 }
+
+// The NICs of a bridge are devices of the host there, without ports of pods and virtual machines.
+func TestNICs(t *testing.T) {
+	all := []vswitch.Interface{
+		{Name: "br0", Bridge: "br0", Type: "internal"}, {Name: "eth0", Bridge: "br0"}, {Name: "eth1", Bridge: "br0", Type: "system"}, {Name: "eth2", Bridge: "br1"}, {Name: "free"},
+		{Name: "patch", Bridge: "br0", Type: "patch"}, {Name: "vnet0", Bridge: "br0", ExternalIDs: map[string]string{names.IfaceID: "vm"}},
+	}
+	for bridge, want := range map[string][]string{"br0": {"eth0", "eth1"}, "br1": {"eth2"}, "br2": nil, "": nil} {
+		if got := vswitch.NICs(all, bridge); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v", bridge, got)
+		}
+	}
+}

@@ -275,6 +275,16 @@ func interfaces(c client.Client, cond func(Interface) bool) ([]Interface, error)
 // IsTunnel reports whether the interface is a tunnel to another host: ovn-controller makes one for each host.
 func (i Interface) IsTunnel() bool { return confdb.IsTunnel(i.Type) }
 
+// NICs returns the names of the NICs in a bridge, among all interfaces: ports with iface-id are of pods and virtual machines.
+func NICs(all []Interface, bridge string) (nics []string) {
+	for _, i := range all {
+		if bridge != "" && i.Bridge == bridge && slices.Contains([]string{"", "system", "dpdk"}, i.Type) && i.ExternalIDs[names.IfaceID] == "" {
+			nics = append(nics, i.Name)
+		}
+	}
+	return nics
+}
+
 // fromRow returns an interface without its bridge.
 func fromRow(r *vswitchdb.Interface) Interface {
 	i := Interface{Name: r.Name, Type: r.Type, ExternalIDs: r.ExternalIDs}
