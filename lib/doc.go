@@ -123,10 +123,12 @@
 //	lib/cni/shim           ovn-k8s-cni-shim: hands the calls of a container runtime to the CNI server
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
+//	lib/nicbridge/lease    DHCP leases of a bridge that no client renews
 //	lib/ovnkube            ovnkube: several roles in one process
 //	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon
 //	lib/ovnkube/node       the node role of ovnkube: management port, gateway, CNI configuration; and its clean-up
 //	lib/ovnkube/master     the master: a watcher that gives nodes their subnets
+//	lib/ovnkube/report     what lib/nicbridge prints, as lines of the log
 //	lib/ovnkube/options    the options of ovnkube: every option, key and variable, and which values are wrong
 //
 // Layer 5, the mains: the directories ovn-k8s-* and ovnkube beside lib, one screen each.

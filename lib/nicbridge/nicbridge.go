@@ -71,6 +71,8 @@ type Command struct {
 	Mark map[string]string
 	// Out gets the result, Err warnings.
 	Out, Err io.Writer
+	// Advise gets what is to be done by hand after a move, a paragraph for each thing. nil: Out gets it.
+	Advise func(text string)
 }
 
 // A session is a running command.

@@ -95,3 +95,43 @@ func TestFamiliesThatTheKernelLacksAreEmpty(t *testing.T) {
 		}
 	}
 }
+
+// A lease is known by its lifetime. It is renewed when a program has set this after the address was added.
+func TestLease(t *testing.T) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	ticks := uint32(now.Nano() / 1e7)
+	leased := func(family, bits byte, valid, added, set uint32) Record {
+		r := address("eth0", 0, valid, valid)
+		r.Header[0], r.Header[1] = family, bits
+		if family == unix.AF_INET6 {
+			r.set(unix.IFA_LOCAL, nil)
+			r.set(unix.IFA_ADDRESS, netip.MustParseAddr("2001:db8::7").AsSlice())
+		}
+		r.set(unix.IFA_CACHEINFO, native.AppendUint32(native.AppendUint32(r.attr(unix.IFA_CACHEINFO), added), set))
+		return r
+	}
+	const age = 10 * 100 // in hundredths of a second
+	for name, c := range map[string]struct {
+		is      Record
+		ok      bool
+		renewed bool
+	}{
+		"added":                     {leased(unix.AF_INET, 24, 60, ticks-age, ticks-age), true, false},
+		"added in two steps":        {leased(unix.AF_INET6, 128, 60, ticks-age-2, ticks-age), true, false},
+		"renewed":                   {leased(unix.AF_INET, 24, 60, ticks-2*age, ticks-age), true, true},
+		"infinite":                  {leased(unix.AF_INET, 24, forever, ticks-age, ticks-age), false, false},
+		"of a router advertisement": {leased(unix.AF_INET6, 64, 60, ticks-age, ticks-age), false, false},
+		"of an old kernel":          {address("eth0", 0, 60, 60), false, false},
+	} {
+		l, ok := c.is.Lease()
+		if ok != c.ok || l.Renewed != c.renewed {
+			t.Errorf("%s: got %v, %v", name, l, ok)
+		}
+		if ok && (l.Left.Seconds() != 60 || l.Age.Seconds() < 10) {
+			t.Errorf("%s: got %v", name, l)
+		}
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"ovn-k8s/lib/overlay/progress"
 	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/ovnkube/report"
 	"ovn-k8s/lib/settings"
 )
 
@@ -196,7 +197,7 @@ func (c *cleaner) nic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	move := nicbridge.Command{Settings: c.Flags, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &lines{write: func(text string) { c.log.Warn(text) }}}
+	move := nicbridge.Command{Settings: c.Flags, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &report.Lines{Line: func(text string) { c.log.Warn(text) }}, Advise: report.Advice(c.log)}
 	for _, i := range all {
 		if i.Name != i.Bridge {
 			continue

@@ -17,6 +17,7 @@ import (
 	overlayhost "ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // modes are those of the topology, by those of the options.
@@ -191,8 +192,8 @@ func (p *pass) look(ctx context.Context) (hostgateway.Host, error) {
 	return view, nil
 }
 
-// returnNIC moves the shared NIC of an existing gateway again, as after a reboot. It needs neither the Node nor an API
-// server, because the host may reach none without its NIC.
+// returnNIC moves the shared NIC of an existing gateway again, as after a reboot, and reports DHCP leases of its bridge that
+// nobody renews. It needs neither the Node nor an API server, because the host may reach none without its NIC.
 func (p *pass) returnNIC(ctx context.Context) error {
 	if p.options.Gateway.Mode != options.Shared {
 		return nil
@@ -214,6 +215,13 @@ func (p *pass) returnNIC(ctx context.Context) error {
 		}
 		if nic := view.Displaced(i.Bridge); nic != "" {
 			return p.moveNIC(ctx, nic, i.Bridge)
+		}
+		warn := func(text string) {
+			p.tell("LeaseNotRenewed", text)
+			p.warn(text)
+		}
+		if err := p.leases.Check(i.Bridge, vswitch.NICs(all, i.Bridge), warn, func(text string) { p.log.Info(text) }); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,19 +1,16 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nicbridge"
+	"ovn-k8s/lib/ovnkube/report"
 )
 
 const (
@@ -78,7 +75,7 @@ func (p *pass) moveNIC(ctx context.Context, nic, bridge string) error {
 
 // move is a command of lib/nicbridge with the settings of this role.
 func (p *pass) move() nicbridge.Command {
-	c := nicbridge.Command{Settings: map[string]string{}, Mark: map[string]string{names.MovedBy: names.Ovnkube}, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &lines{write: p.warn}}
+	c := nicbridge.Command{Settings: map[string]string{}, Mark: map[string]string{names.MovedBy: names.Ovnkube}, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &report.Lines{Line: p.warn}, Advise: report.Advice(p.log)}
 	if file := p.Flags["config-file"]; file != "" {
 		c.Settings["config-file"] = file
 	}
@@ -100,7 +97,7 @@ func (p *pass) alive(ctx context.Context) error {
 func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	watched := c
-	watched.Err = &lines{write: logOnce(p.log)} // p.warn belongs to this goroutine
+	watched.Err = &report.Lines{Line: report.Once(p.log)} // p.warn belongs to this goroutine
 	ended := make(chan struct{})
 	var failed error // of the watch that has ended
 	go func() {
@@ -140,17 +137,6 @@ func reach(alive func() error, undone <-chan struct{}) (unreached error) {
 	}
 }
 
-// logOnce returns a function to log each warning once.
-func logOnce(log *logrus.Entry) func(string) {
-	logged := map[string]bool{}
-	return func(text string) {
-		if !logged[text] {
-			logged[text] = true
-			log.Warn(text)
-		}
-	}
-}
-
 // recoverMoves undoes moves that were interrupted, and confirms those of a former process.
 func (p *pass) recoverMoves(ctx context.Context) error {
 	unconfirmed, err := nicbridge.Unconfirmed()
@@ -173,25 +159,4 @@ func (p *pass) recoverMoves(ctx context.Context) error {
 		return waiting("a move of a NIC was interrupted: the role finishes it when it starts")
 	}
 	return nicbridge.Recover(ctx, p.move())
-}
-
-// lines hands each line of text written to it to a function, without the program's name.
-type lines struct {
-	write func(string)
-	rest  bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(text []byte) (int, error) {
-	l.rest.Write(text)
-	for {
-		line, err := l.rest.ReadString('\n')
-		if err != nil {
-			l.rest.Reset()
-			l.rest.WriteString(line)
-			return len(text), nil
-		}
-		line = strings.TrimPrefix(strings.TrimSpace(line), "ovn-k8s-util: ")
-		l.write(strings.TrimPrefix(line, "warning: "))
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nicbridge/lease"
 	overlayhost "ovn-k8s/lib/overlay/host"
 	overlaynode "ovn-k8s/lib/overlay/node"
 	"ovn-k8s/lib/overlay/progress"
@@ -48,6 +49,7 @@ type pass struct {
 	reported string          // the result as reported
 	failing  map[string]bool // changes that failed last
 	mover    mover
+	leases   lease.Leases    // of the shared bridge
 	formers  []uplink.Former // NICs of the gateway, with what the host had on them
 	enabled  bool            // the CNI configuration was written, or found
 	claimed  bool            // the Node has had the claim of this host
