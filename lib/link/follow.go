@@ -106,6 +106,15 @@ func NICWith(a netip.Addr) (name string, mtu int, err error) {
 	return "", 0, nil
 }
 
+// MTU returns the MTU of an interface in bytes, 0 if there is none.
+func MTU(name string) (int, error) {
+	l, err := find(name)
+	if l == nil || err != nil {
+		return 0, err
+	}
+	return l.Attrs().MTU, nil
+}
+
 // FollowLinks calls changed once it follows, and whenever an interface of this host changes, until ctx ends. changed must
 // not block.
 func FollowLinks(ctx context.Context, changed func()) error {

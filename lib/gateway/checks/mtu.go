@@ -41,10 +41,20 @@ type MTU struct {
 // Check reports the MTUs of pods and of tunnels to the Southbound database. Its error, and an Event on the Node,
 // tell why packets of pods do not fit.
 func (m MTU) Check(ctx context.Context, node string) error {
-	var failed error
+	ctx, cancel := ofDatabase(ctx)
+	defer cancel()
+	all, failed := m.Switch.Interfaces(ctx)
 	tunnels := m.Config.Tunnels(func(a netip.Addr) (string, int) {
 		name, mtu, err := link.NICWith(a)
 		failed = errors.Join(failed, err)
+		bridge := name
+		for _, nic := range vswitch.NICs(all, bridge) { // Open vSwitch drops what the bridge takes and its NIC does not
+			of, err := link.MTU(nic)
+			failed = errors.Join(failed, err)
+			if of > 0 && of < mtu {
+				name, mtu = nic+" of bridge "+bridge, of
+			}
+		}
 		return name, mtu
 	})
 	if failed != nil {
@@ -54,8 +64,6 @@ func (m MTU) Check(ctx context.Context, node string) error {
 	if len(tunnels) > 0 {
 		t = config.Narrowest(tunnels)
 	}
-	ctx, cancel := ofDatabase(ctx)
-	defer cancel()
 	if _, err := m.Switch.Controller().SetCMSOption(ctx, names.MTUOption, t.Report(m.Config.MTU)); err != nil {
 		return err
 	}

@@ -241,3 +241,12 @@ func TestAKnownHost(t *testing.T) {
 	w.await(there)
 	w.says("set annotation k8s.ovn.org/node-chassis-id=n12")
 }
+
+// Open vSwitch drops what fits into a bridge and not into its NIC: the NIC's MTU counts.
+func TestMTUOfASharedNIC(t *testing.T) {
+	w := newShared(t, "n16")
+	w.script("ip link set eth0 mtu 1450")
+	const what = "packets have 1458 bytes, but eth0 of bridge breth0 with ovn-encap-ip 198.18.0.11 takes 1450"
+	w.says(what)
+	w.event("MTUTooLarge", what)
+}
