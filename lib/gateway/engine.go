@@ -377,7 +377,7 @@ func (e *engine) work(part string, v view) func(context.Context) error {
 		}
 	case partFirewall:
 		interfaces := e.ports.interfaces()
-		return func(ctx context.Context) error { return e.foreign.Check(ctx, interfaces) }
+		return func(ctx context.Context) error { return e.foreign.Check(ctx, interfaces, v.host.Pods) }
 	case partHealth:
 		return func(context.Context) error {
 			if !v.synced {

@@ -3,6 +3,7 @@ package checks
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/localgateway"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nftables/foreign"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -29,8 +31,9 @@ type Firewall struct {
 	missing sync.Once // the log tells once that nft is missing
 }
 
-// Check returns a Problem if a table of nftables drops packets of pods by one of the interfaces. ovn-cms-options report it, too.
-func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
+// Check returns a Problem if a table of nftables drops packets of pods, with these subnets, by one of the interfaces.
+// ovn-cms-options report it, too.
+func (f *Firewall) Check(ctx context.Context, interfaces []string, pods []netip.Prefix) error {
 	rules, err := foreign.Read(ctx)
 	if errors.Is(err, foreign.ErrMissing) {
 		f.missing.Do(func() { f.Log.Info(err) })
@@ -39,7 +42,10 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 	if err != nil {
 		return err
 	}
-	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables()}
+	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables(), Families: foreign.Families(pods)}
+	if slices.Contains(interfaces, localgateway.Port) {
+		needs.Answers = localgateway.Port
+	}
 	ctx, cancel := ofDatabase(ctx) // nft takes longer for many rules
 	defer cancel()
 	// The userspace datapath gets packets of tunnels before the host's firewall.
@@ -53,6 +59,7 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string) error {
 		chains = append(chains, strings.ReplaceAll(d.Table, " ", "/")+"/"+d.Chain)
 	}
 	slices.Sort(chains)
+	chains = slices.Compact(chains)
 	if _, err := f.Switch.Controller().SetCMSOption(ctx, names.FirewallOption, strings.Join(chains, "+")); err != nil {
 		return err
 	}

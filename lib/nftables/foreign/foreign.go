@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -36,7 +37,7 @@ func (c chain) table() string { return c.Family + " " + c.Table }
 // filters reports whether a chain may drop packets to this host or forwarded by it. firewalld has the table
 // firewalld_policy_drop only during a reload.
 func (c chain) filters() bool {
-	return c.Type == "filter" && (c.Hook == "forward" || c.Hook == "input") && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) &&
+	return c.Type == "filter" && slices.Contains([]string{"prerouting", "forward", "input"}, c.Hook) && slices.Contains([]string{"inet", "ip", "ip6"}, c.Family) &&
 		c.Table != nftables.TableName && c.Table != "firewalld_policy_drop"
 }
 
@@ -115,13 +116,30 @@ type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
 	IPTables   bool     // iptables has rules of ours that accept such packets, and they come first there
+	// Answers is the interface by which pods answer clients with a route to them, "" without one: the host's own route to pods
+	// uses another. Families are those of pods.
+	Answers  string
+	Families []string // "ip", "ip6"
 }
 
-// A Drop is a base chain that drops by default and has no rule for packets of pods.
+// Families returns those of subnets, for Needs.
+func Families(subnets []netip.Prefix) (all []string) {
+	for _, s := range subnets {
+		family := map[bool]string{false: "ip", true: "ip6"}[s.Addr().Is6()]
+		if !slices.Contains(all, family) {
+			all = append(all, family)
+		}
+	}
+	return all
+}
+
+// A Drop is a base chain that drops packets of pods: by default, without a rule for them, or for the interface they come by.
 type Drop struct {
 	Table, Chain, Hook string // Table includes the family
 	missing            []string
 	ports              []int
+	answers            string // the interface; then the chain drops packets whose route back uses another one
+	families           []string
 }
 
 // Drops returns the chains dropping packets of needs. Rules are not evaluated: a table that names an interface or a
@@ -129,6 +147,12 @@ type Drop struct {
 func (r Ruleset) Drops(needs Needs) []Drop {
 	var all []Drop
 	for _, c := range r.chains {
+		if families := r.reverse(c, needs); len(families) > 0 {
+			all = append(all, Drop{Table: c.table(), Chain: c.Name, Hook: c.Hook, answers: needs.Answers, families: families})
+		}
+		if c.Hook == "prerouting" {
+			continue
+		}
 		// iptables never had a rule of ours for tunnels.
 		if !c.filters() || !r.drops(c) || c.ofIPTables() && (needs.IPTables || c.Hook == "input") {
 			continue
@@ -151,6 +175,9 @@ func (r Ruleset) Drops(needs Needs) []Drop {
 func (d Drop) String() string {
 	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s all packets that its rules do not accept, and no rule names ", d.Chain, d.Table, d.Hook)
 	rule := "nft insert rule " + d.Table + " " + d.Chain
+	if d.answers != "" {
+		return d.ofAnswers(rule)
+	}
 	if d.Table == "inet firewalld" {
 		return text + d.ofFirewalld()
 	}
@@ -178,6 +205,16 @@ func (d Drop) ofFirewalld() string {
 		options += " --add-interface=" + name
 	}
 	return fmt.Sprintf("interface %s: egress and NodePorts may fail: trust it by 'firewall-cmd --permanent --zone=trusted%s'%s", set(d.missing, "%q"), options, reload)
+}
+
+// ofAnswers is the text about a reverse path filter. The zone trusted of firewalld does not help there.
+func (d Drop) ofAnswers(rule string) string {
+	text := fmt.Sprintf("nftables: chain %s of table %s drops at hook %s packets of %s whose route back uses another interface, as answers of pods by %s to clients with a route to pods: ",
+		d.Chain, d.Table, d.Hook, strings.NewReplacer("ip6", "IPv6", "ip", "IPv4").Replace(strings.Join(d.families, " and ")), d.answers)
+	if d.Table == "inet firewalld" {
+		return text + "set IPv6_rpfilter=loose in /etc/firewalld/firewalld.conf, or no before firewalld 2.2, and run 'firewall-cmd --reload'"
+	}
+	return fmt.Sprintf("%saccept them in the firewall's configuration, or by '%s iifname %q accept'", text, rule, d.answers)
 }
 
 // set formats elements as a set of nft, or a single element alone.
@@ -218,6 +255,72 @@ func (r Ruleset) drops(c chain) bool {
 		}
 	}
 	return final
+}
+
+// reverse returns the families of needs with packets that a chain drops because their route back uses another interface than
+// they came by: RFC 3704, section 2.2. A rule before, with the interface's name, counts as accepting them.
+func (r Ruleset) reverse(c chain, needs Needs) (families []string) {
+	if needs.Answers == "" || !c.filters() || c.Hook == "input" {
+		return nil
+	}
+	for _, o := range r.tables[c.table()] {
+		rule, _ := o.(map[string]any)["rule"].(map[string]any)
+		if rule["chain"] != c.Name {
+			continue
+		}
+		if namesInterface(rule, needs.Answers) {
+			break
+		}
+		statements, _ := rule["expr"].([]any)
+		for _, f := range needs.Families {
+			if (c.Family == f || c.Family == "inet") && dropsReverse(statements, f) && !slices.Contains(families, f) {
+				families = append(families, f)
+			}
+		}
+	}
+	return families
+}
+
+// dropsReverse reports whether statements drop all packets of a family without a route back by the interface that they came by.
+func dropsReverse(statements []any, family string) bool {
+	checks, drops := false, false
+	for _, s := range statements {
+		statement, _ := s.(map[string]any)
+		for kind, value := range statement {
+			switch kind {
+			case "counter", "log":
+			case "drop", "reject":
+				drops = checks
+			case "match":
+				switch m, _ := value.(map[string]any); {
+				case missesRoute(m):
+					checks = true
+				case !isOfFamily(m, family):
+					return false
+				}
+			default:
+				return false
+			}
+		}
+	}
+	return drops
+}
+
+// missesRoute reports whether a match holds without a route back by the same interface: see fib in nft(8).
+func missesRoute(match map[string]any) bool {
+	left, _ := match["left"].(map[string]any)
+	fib, _ := left["fib"].(map[string]any)
+	flags, _ := fib["flags"].([]any)
+	missing := slices.Contains([]any{false, "0", 0.0}, match["right"])
+	return match["op"] == "==" && missing && fib["result"] != "type" && slices.Contains(flags, any("saddr")) && slices.Contains(flags, any("iif"))
+}
+
+// isOfFamily reports whether a match holds for all packets of a family.
+func isOfFamily(match map[string]any, family string) bool {
+	left, _ := match["left"].(map[string]any)
+	meta, _ := left["meta"].(map[string]any)
+	protocol := map[string]string{"ip": "ipv4", "ip6": "ipv6"}[family]
+	return match["op"] == "==" && meta["key"] == "nfproto" && match["right"] == protocol
 }
 
 // namesInterface reports whether JSON contains an interface's name, or a pattern matching it.

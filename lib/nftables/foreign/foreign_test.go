@@ -20,7 +20,8 @@ func load(t *testing.T, rules string) Ruleset {
 
 // H12: chains that drop packets of pods are found, others are not.
 func TestDrops(t *testing.T) {
-	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}, IPTables: true}
+	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}, IPTables: true, Answers: "br-nexthop", Families: []string{"ip", "ip6"}}
+	const early = "type filter hook prerouting priority 10; policy accept; "
 	const forward, input = "type filter hook forward priority 10; ", "type filter hook input priority 10; "
 	for _, tt := range []struct {
 		what, rules string
@@ -43,6 +44,14 @@ func TestDrops(t *testing.T) {
 		{"a limited or conditional drop", "table inet f {\n chain through { " + forward + "policy accept; ct state invalid drop; limit rate over 10/second drop; }\n}", nil},
 		{"other hooks", "table inet f {\n chain out { type filter hook output priority 0; policy drop; }\n chain nat { type nat hook prerouting priority 0; policy accept; }\n}", nil},
 		{"iptables", "table ip filter {\n chain FORWARD { type filter hook forward priority 0; policy drop; }\n}", nil},
+		{"firewalld's reverse path filter", "table inet firewalld {\n chain filter_PREROUTING { " + early + "icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept; meta nfproto ipv6 fib saddr . mark . iif oif missing drop; }\n" +
+			" chain zones { iifname \"br-nexthop\" accept; }\n}", []string{
+			`nftables: chain filter_PREROUTING of table inet firewalld drops at hook prerouting packets of IPv6 whose route back uses another interface, as answers of pods by br-nexthop to clients with a route to pods: set IPv6_rpfilter=loose in /etc/firewalld/firewalld.conf, or no before firewalld 2.2, and run 'firewall-cmd --reload'`}},
+		{"a reverse path filter", "table inet f {\n chain early { " + early + `counter; fib saddr . iif oif eq 0 log prefix "spoofed" drop; }` + "\n}", []string{
+			`nftables: chain early of table inet f drops at hook prerouting packets of IPv4 and IPv6 whose route back uses another interface, as answers of pods by br-nexthop to clients with a route to pods: accept them in the firewall's configuration, or by 'nft insert rule inet f early iifname "br-nexthop" accept'`}},
+		{"a reverse path filter of IPv4", "table ip f {\n chain through { " + forward + "policy accept; fib saddr . iif oif missing drop; }\n}", []string{
+			`nftables: chain through of table ip f drops at hook forward packets of IPv4 whose route back uses another interface, as answers of pods by br-nexthop to clients with a route to pods: accept them in the firewall's configuration, or by 'nft insert rule ip f through iifname "br-nexthop" accept'`}},
+		{"loose ones, and some for other packets", "table inet f {\n chain early { " + early + `fib saddr oif missing drop; fib saddr . iif oif exists accept; fib saddr . iif oif missing counter; iifname "eth1" fib saddr . iif oif missing drop; ip saddr 192.0.2.0/24 fib saddr . iif oif missing drop; iifname "br-nexthop" accept; fib saddr . iif oif missing drop; }` + "\n}", nil},
 		{"a bridge's", "table bridge f {\n chain through { " + forward + "policy drop; }\n}", nil},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -64,6 +73,16 @@ func TestDropsOfIPTables(t *testing.T) {
 	drops := r.Drops(Needs{Interfaces: []string{"k8s-node1"}, Ports: []int{6081}})
 	if len(drops) != 1 || drops[0].Chain != "FORWARD" {
 		t.Errorf("got %v", drops)
+	}
+}
+
+// Without a local gateway, and for families without pods, a reverse path filter drops nothing of pods.
+func TestReversePathOfNoPods(t *testing.T) {
+	r := load(t, "table inet f {\n chain early { type filter hook prerouting priority 10; meta nfproto ipv6 fib saddr . iif oif missing drop; }\n}")
+	for _, needs := range []Needs{{Families: []string{"ip6"}}, {Answers: "br-nexthop", Families: []string{"ip"}}} {
+		if drops := r.Drops(needs); len(drops) > 0 {
+			t.Errorf("%v: got %v", needs, drops)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ type localEnd struct {
 
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
-func warnOfFirewalls(ctx context.Context, h *host.Host) {
+func warnOfFirewalls(ctx context.Context, h *host.Host, clusters []netip.Prefix) {
 	rules, err := foreign.Read(ctx)
 	if errors.Is(err, foreign.ErrMissing) {
 		return
@@ -37,7 +37,10 @@ func warnOfFirewalls(ctx context.Context, h *host.Host) {
 	if err != nil {
 		h.Report.Warn("%v", err)
 	}
-	for _, d := range rules.Drops(foreign.Needs{Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables()}) {
+	for _, d := range rules.Drops(foreign.Needs{
+		Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables(),
+		Answers: localgateway.Port, Families: foreign.Families(clusters),
+	}) {
 		h.Report.Warn("%s", d)
 	}
 }

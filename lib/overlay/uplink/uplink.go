@@ -83,7 +83,7 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 		err = u.planBridge(ctx)
 	case topology.Local:
 		if u.helped = r.Helped; !u.helped {
-			warnOfFirewalls(ctx, h)
+			warnOfFirewalls(ctx, h, r.Subnets)
 		}
 		err = u.planLocal(ctx, r.Subnets)
 	}

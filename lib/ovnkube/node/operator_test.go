@@ -243,3 +243,13 @@ func (k *killed) killClean() string {
 	k.log.WriteString(p.Output() + "--- killed\n")
 	return fmt.Sprintf("a kill of the clean-up after %.3fs", late)
 }
+
+// A firewall beside a local gateway may drop answers of pods that come by another interface than the host's route to them uses.
+func TestReversePathFilter(t *testing.T) {
+	w := newNode(t, "n17", "10.128.2.0/23", "fd01:0:0:2::/64")
+	w.script(`nft 'table inet firewalld { chain filter_PREROUTING { type filter hook prerouting priority 10; policy accept; meta nfproto ipv6 fib saddr . mark . iif oif missing drop; }; }'`)
+	w.start("gateway-mode=local")
+	const what = "chain filter_PREROUTING of table inet firewalld drops at hook prerouting packets of IPv6 whose route back uses another interface"
+	w.says(what)
+	w.event("FirewallDrops", what)
+}
