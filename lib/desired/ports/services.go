@@ -19,9 +19,10 @@ import (
 // new message to each of them.
 const MaxNamed = 4
 
-// Services decides between Services with the same frontend. Cluster IPs, which Kubernetes allocates, come before
-// addresses and ports written by users; then the older Service is first. A cluster IP belongs to its Service with all
-// ports: no other Service gets another port of it. The zero value is empty.
+// Services decides between Services with the same frontend. Cluster IPs, which Kubernetes allocates, come before addresses
+// of load balancers, which controllers assign, and these before addresses and ports written by users; then the older
+// Service is first. A cluster IP belongs to its Service with all ports: no other Service gets another port of it. The zero
+// value is empty.
 //
 // So users with write access to Services cannot redirect traffic of pods to other Services or to the API server
 // (CVE-2020-8554).
@@ -46,19 +47,14 @@ type Hosts []netip.Addr
 type claimant struct {
 	service.Key
 	created int64
-	own     bool
+	right   service.Right
 }
 
-// before orders claimants: first the Service with the address as its cluster IP, then the older one, and with equal
-// age the first by name.
+// before orders claimants: first the Service with the better right, then the older one, and with equal age the first by
+// name. The owner of a Service can edit its external IPs at any time, so age alone would give an old Service each address
+// assigned to a younger one.
 func (a claimant) before(b claimant) int {
-	switch {
-	case a.own && !b.own:
-		return -1
-	case b.own && !a.own:
-		return 1
-	}
-	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
+	return cmp.Or(cmp.Compare(a.right, b.right), cmp.Compare(a.created, b.created), strings.Compare(a.String(), b.String()))
 }
 
 // Put records the claims of s. changed are the other Services to compute again, because they gained or lost
@@ -68,14 +64,13 @@ func (x *Services) Put(s service.Service) (changed, told []service.Key) {
 	if !s.Ours {
 		return x.Remove(s.Key)
 	}
-	own, others := s.Claims()
-	return x.change(s.Key, [][]service.Claim{own, others}, func() {
+	all := s.Claims()
+	return x.change(s.Key, all[:], func() {
 		x.drop(s.Key)
-		for _, claim := range own {
-			x.add(claim, claimant{s.Key, s.Created, true})
-		}
-		for _, claim := range others {
-			x.add(claim, claimant{s.Key, s.Created, false})
+		for right, claims := range all {
+			for _, claim := range claims {
+				x.add(claim, claimant{s.Key, s.Created, service.Right(right)})
+			}
 		}
 		if p := s.HealthCheckNodePort; p != 0 {
 			x.health[s.Key] = service.Claim{Protocol: corev1.ProtocolTCP, Port: p}
@@ -302,7 +297,7 @@ func (x *Services) add(claim service.Claim, who claimant) {
 	}
 	x.claimed[who.Key] = append(x.claimed[who.Key], claim)
 	switch a := claim.Addr; {
-	case who.own:
+	case who.right == service.Allocated:
 		x.clusters[a], _ = include(x.clusters[a], who)
 	case a.IsValid():
 		if x.outside[a] == nil {

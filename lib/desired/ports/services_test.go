@@ -64,6 +64,7 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		var c Services
+		now := map[service.Key]service.Service{}
 		for step := range 300 {
 			before := map[service.Key]map[service.Claim]service.Key{}
 			for _, k := range all {
@@ -73,15 +74,23 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 			var changed, told []service.Key
 			if r.IntN(3) == 0 {
 				changed, told = c.Remove(all[i])
+				delete(now, all[i])
 			} else {
 				s := rival(i, r.IntN(4))
 				s.Created = int64(r.IntN(4))
 				if s.Ports[0].NodePort = 0; r.IntN(2) == 0 {
 					s.Outside = append(s.Outside, rival(r.IntN(len(all)), 0).ClusterIPs...) // of another rival
 				}
+				for _, a := range s.ExternalIPs {
+					if r.IntN(3) == 0 { // of the load balancer
+						s.Ingress = append(s.Ingress, service.Ingress{Addr: a})
+					}
+				}
 				changed, told = c.Put(s)
+				now[s.Key] = s
 			}
 			checkFirst(t, &c, all)
+			checkHolders(t, &c, now)
 			for k, was := range before {
 				is := c.Copied(k)
 				same := len(is) == len(was)
@@ -101,6 +110,59 @@ func TestRivalsThatChangeAreComplete(t *testing.T) {
 	}
 }
 
+// checkHolders compares the holders of all claims with the Services as they are, so the order of changes does not matter.
+func checkHolders(t *testing.T, c *Services, now map[service.Key]service.Service) {
+	t.Helper()
+	assigned := func(s service.Service, a netip.Addr) bool {
+		return slices.ContainsFunc(s.Ingress, func(in service.Ingress) bool { return in.Addr == a })
+	}
+	for claim, list := range c.wanted {
+		var want service.Service
+		for _, s := range now {
+			has, had := slices.Contains(s.ClusterIPs, claim.Addr), slices.Contains(want.ClusterIPs, claim.Addr)
+			is, was := assigned(s, claim.Addr), assigned(want, claim.Addr)
+			switch {
+			case !has && !slices.Contains(s.Outside, claim.Addr):
+			case !want.Ours, has && !had, has == had && is && !was, has == had && is == was && s.Older(want) < 0:
+				want = s
+			}
+		}
+		if got, _ := c.Holder(claim); got != want.Key {
+			t.Fatalf("%s of %d Services is %s's, want %s", claim, len(list), got, want.Key)
+		}
+	}
+}
+
+// L3: Services are edited at any time. An old one cannot take the address of a younger one's load balancer by its external
+// IPs, before or after that has it. With external IPs alone the older one is first.
+func TestOldServicesTakeNoAddressesOfLoadBalancers(t *testing.T) {
+	old, young := rival(1, 0), rival(2, 1)
+	old.Created, young.Created = 1, 2
+	thief, victim, vip := rival(1, 1), young, young.Outside[0]
+	thief.Created, victim.ExternalIPs, victim.Ingress = 1, nil, []service.Ingress{{Addr: vip}}
+	claim := service.Claim{Addr: vip, Protocol: corev1.ProtocolTCP, Port: 80}
+	for _, tt := range []struct {
+		name string
+		puts []service.Service
+		want service.Key
+	}{
+		{"before the edit", []service.Service{old, victim}, victim.Key},
+		{"after the edit", []service.Service{old, victim, thief}, victim.Key},
+		{"an external IP that is there first", []service.Service{thief, victim}, victim.Key},
+		{"external IPs alone", []service.Service{old, young, thief}, thief.Key},
+		{"a load balancer with an external IP", []service.Service{thief, young, victim}, victim.Key},
+		{"a load balancer without its address", []service.Service{thief, victim, young}, thief.Key},
+	} {
+		var c Services
+		for _, s := range tt.puts {
+			c.Put(s)
+		}
+		if got, _ := c.Holder(claim); got != tt.want {
+			t.Errorf("%s: %s has it, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 // checkFirst compares At with the claims.
 func checkFirst(t *testing.T, c *Services, all []service.Key) {
 	t.Helper()
@@ -110,7 +172,7 @@ func checkFirst(t *testing.T, c *Services, all []service.Key) {
 	}
 	for _, k := range all {
 		for _, claim := range c.claimed[k] {
-			if holder, _ := c.Holder(claim); holder == k && !c.wanted[claim][0].own && claim.Addr.IsValid() {
+			if holder, _ := c.Holder(claim); holder == k && c.wanted[claim][0].right != service.Allocated && claim.Addr.IsValid() {
 				first[claim.Addr][k] = true
 			}
 		}

@@ -29,16 +29,37 @@ func (c Claim) String() string {
 // AtNodes is the claim to the same port of every node.
 func (c Claim) AtNodes() Claim { return Claim{Protocol: c.Protocol, Port: c.Port} }
 
-// Claims lists the claims of s: those at its cluster IPs, and others.
-func (s Service) Claims() (own, others []Claim) {
-	own, others = make([]Claim, 0, len(s.Ports)*len(s.ClusterIPs)), make([]Claim, 0, len(s.Ports)*(len(s.Outside)+1))
+// A Right is what a claim rests on. Of two claims to one frontend, the one with the smaller Right is the better.
+type Right uint8
+
+// Rights.
+const (
+	Allocated Right = iota // a cluster IP: Kubernetes gives each to one Service
+	Assigned               // an address in the status: only controllers of load balancers write it
+	Requested              // an external IP or a NodePort: whoever writes the Service chooses it
+	rights
+)
+
+// Claims lists the claims of s by their Right.
+func (s Service) Claims() (all [rights][]Claim) {
+	assigned := make(map[netip.Addr]bool, len(s.Ingress))
+	for _, in := range s.Ingress {
+		assigned[in.Addr] = !in.Proxy
+	}
+	all[Allocated], all[Requested] = make([]Claim, 0, len(s.Ports)*len(s.ClusterIPs)), make([]Claim, 0, len(s.Ports)*(len(s.Outside)+1))
 	for _, p := range s.Ports {
 		for _, a := range s.ClusterIPs {
-			own = append(own, Claim{a, p.Protocol, p.Port})
+			all[Allocated] = append(all[Allocated], Claim{a, p.Protocol, p.Port})
 		}
-		others = slices.AppendSeq(others, p.claims(s.Outside))
+		for c := range p.claims(s.Outside) {
+			right := Requested
+			if assigned[c.Addr] {
+				right = Assigned
+			}
+			all[right] = append(all[right], c)
+		}
 	}
-	return own, others
+	return all
 }
 
 // APIServer is the Service of the API server. Its endpoints are addresses of hosts; pods and nodes connect to them.
