@@ -15,6 +15,7 @@ type state struct {
 	priced      bool // may exceed a limit
 	watching    []watch
 	choked      string // the Problem if named ports exceed their limits
+	reach       int    // of named ports
 }
 
 // A boundRule is a rule, and the groups of its peers. A rule for anyone with named ports of containers has one more
@@ -35,14 +36,14 @@ type policies struct {
 	touched *touched
 }
 
-// problem is the reason why nothing is allowed, "" if the rules are in force.
-func (s *state) problem() string {
-	for _, why := range []string{s.excess, s.spaceExcess, s.choked} {
+// notHonoured is the reason why nothing is allowed, or named ports do not count everywhere; none if all rules are in force.
+func (s *state) notHonoured(l limits) []string {
+	for _, why := range []string{s.excess, s.spaceExcess, s.choked, s.leftOut(l)} {
 		if why != "" {
-			return why
+			return []string{why}
 		}
 	}
-	return ""
+	return nil
 }
 
 // install replaces the policy old by p. Either may be nil.
@@ -119,6 +120,10 @@ func (x *policies) settle() {
 		}
 	}
 	clear(x.pending.unsettled)
+	for n, g := range x.pending.sets {
+		x.groups.settleSets(g, n)
+	}
+	clear(x.pending.sets)
 }
 
 // replan plans the policies with changed counts again, or computes only their prices.
@@ -182,6 +187,7 @@ func (s *state) unwatch() {
 
 // bind finds or makes the groups of a policy.
 func (x *policies) bind(n *namespace, s *state) {
+	s.reach = nowhere
 	s.watch()
 	s.subject = x.groups.use(peer{pods: s.Policy.subject}, n)
 	s.subject.policies = append(s.subject.policies, s)

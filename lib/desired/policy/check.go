@@ -48,7 +48,7 @@ func (x *Index) decide(d direction, self, other Endpoint, c Connection) Decision
 	var names []string
 	for _, s := range policies {
 		for _, r := range s.rules {
-			if s.choked == "" && r.dir == d && x.allows(&r, self, other, c) {
+			if s.choked == "" && r.dir == d && x.allows(s, &r, self, other, c) {
 				return Decision{true, fmt.Sprintf("%s: allowed by policy %s, spec.%s[%d]", d, s.Key, d, r.index)}
 			}
 		}
@@ -74,8 +74,8 @@ func (x *Index) isolating(d direction, k pod.Key) (out []*state) {
 	return out
 }
 
-// allows reports whether a rule of the policies of self allows a connection with other.
-func (x *Index) allows(r *boundRule, self, other Endpoint, c Connection) bool {
+// allows reports whether a rule of a policy of self allows a connection with other.
+func (x *Index) allows(s *state, r *boundRule, self, other Endpoint, c Connection) bool {
 	selected := r.anyone
 	if m := x.members[other.Pod]; m != nil {
 		selected = selected || slices.ContainsFunc(r.peers, func(g *group) bool { return slices.Contains(m.class.groups, g) })
@@ -99,9 +99,10 @@ func (x *Index) allows(r *boundRule, self, other Endpoint, c Connection) bool {
 		}
 	}
 	m := x.members[target.Pod]
-	return m != nil && slices.ContainsFunc(r.named, func(p namedPort) bool {
-		number, ok := p.of(m.class)
-		return ok && number == c.Port && p.proto == c.Proto
+	return m != nil && slices.ContainsFunc(r.resolvers(s), func(g *group) bool {
+		n := g.named[r.names]
+		set := m.class.sets[n]
+		return set != nil && s.counts(n, set) && set.has(c.Proto, c.Port)
 	})
 }
 
@@ -216,10 +217,7 @@ func (x *Index) showPolicy(b *strings.Builder, s *state, d direction) {
 	if rules == 0 {
 		b.WriteString("    no rule: it allows nothing\n")
 	}
-	for _, p := range append(slices.Clone(s.Problems), s.problem()) {
-		if p == "" {
-			continue
-		}
+	for _, p := range append(slices.Clone(s.Problems), s.notHonoured(x.policies.planner.limits)...) {
 		fmt.Fprintf(b, "    ! %s\n", p)
 	}
 }

@@ -123,7 +123,7 @@ func (m *member) refs() []nb.Ref {
 	for _, g := range m.class.groups {
 		out = append(out, portGroup(g.name, "ports"))
 		for _, n := range g.named {
-			if set := m.class.sets[n]; set != nil && n.live {
+			if set := m.class.sets[n]; set != nil && set.live {
 				out = append(out, portGroup(set.group, "ports"))
 			}
 		}

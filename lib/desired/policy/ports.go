@@ -23,14 +23,26 @@ type numbers struct {
 	sets  map[string]*portSet
 	have  map[namedPort]int // number of classes with such a port
 	ports int               // in all sets
-	live  bool              // a user is within its limits: there are port groups
+
+	spaces map[*namespace]*spaceSets
+	ranked bool              // rank was called after the latest change
+	upTo   [everywhere]tally // by rank: the sets with this or a smaller one
+	reach  int               // the largest of the users
+	tight  bool              // a user leaves out sets
 }
 
 // A portSet is the set of numbers of the names in some pods.
 type portSet struct {
 	group   string // name of the port group
 	ports   []portRange
-	classes int // with these ports
+	classes int  // with these ports
+	rank    int  // see numbers.rank
+	live    bool // within the reach of a user: there is a port group
+}
+
+// has reports whether a port is in the set.
+func (s *portSet) has(proto corev1.Protocol, port uint16) bool {
+	return slices.ContainsFunc(s.ports, func(r portRange) bool { return r.proto == proto && r.from <= port && port <= r.to })
 }
 
 // of returns the ports of c with one of the names, and the text of their numbers.
@@ -64,14 +76,6 @@ func comparePort(p Port, name namedPort) int {
 
 func compareNamed(a, b namedPort) int {
 	return cmp.Or(strings.Compare(string(a.proto), string(b.proto)), strings.Compare(a.name, b.name))
-}
-
-// of returns the number of a named port in the pods of a class.
-func (p namedPort) of(c *class) (uint16, bool) {
-	if i, ok := slices.BinarySearchFunc(c.ports, p, comparePort); ok {
-		return c.ports[i].Number, true
-	}
-	return 0, false
 }
 
 func rangesOf(ports []Port) []portRange {
@@ -109,7 +113,7 @@ func (x *groups) resolve(s *state, r *boundRule) {
 			n.users = append(n.users, s)
 			continue
 		}
-		n := &numbers{names: r.named, text: r.names, users: []*state{s}, sets: map[string]*portSet{}, have: map[namedPort]int{}}
+		n := &numbers{names: r.named, text: r.names, users: []*state{s}, sets: map[string]*portSet{}, have: map[namedPort]int{}, spaces: map[*namespace]*spaceSets{}, reach: nowhere}
 		if g.named == nil {
 			g.named = map[string]*numbers{}
 		}
@@ -126,12 +130,17 @@ func (x *groups) unresolve(s *state, r *boundRule) {
 	for _, g := range r.resolvers(s) {
 		n := g.named[r.names]
 		if n.users = without(n.users, s); len(n.users) > 0 {
-			x.enliven(g, n)
+			x.pending.sets[n] = g
 			continue
 		}
-		if n.live {
-			x.touchSets(g, n)
+		delete(x.pending.sets, n)
+		live := map[*portSet]bool{}
+		for _, set := range n.sets {
+			if set.live {
+				live[set] = true
+			}
 		}
+		x.touchSets(g, n, live)
 		x.eachMember(g, func(c *class) { delete(c.sets, n) })
 		delete(g.named, r.names)
 	}
@@ -146,28 +155,6 @@ func textOf(named []namedPort) string {
 		b.WriteString(p.name + "/" + keyword(p.proto))
 	}
 	return b.String()
-}
-
-// touchSets touches the group, policies and pods of the port groups of n.
-func (x *groups) touchSets(g *group, n *numbers) {
-	x.touched.add(g.unit())
-	for _, s := range n.users {
-		x.touched.add(s.Unit())
-	}
-	x.eachMember(g, func(c *class) {
-		if c.sets[n] != nil {
-			x.touchClass(c)
-		}
-	})
-}
-
-// enliven decides whether n has port groups: only if one of its users is in force.
-func (x *groups) enliven(g *group, n *numbers) {
-	live := slices.ContainsFunc(n.users, func(s *state) bool { return s.choked == "" })
-	if live != n.live {
-		n.live = live
-		x.touchSets(g, n)
-	}
 }
 
 // countPorts records that a class entered a group (1) or left it (-1).
@@ -189,7 +176,7 @@ func (x *groups) countPorts(g *group, n *numbers, c *class, by int) {
 	}
 	set := n.sets[text]
 	if set == nil {
-		set = &portSet{ports: rangesOf(found)}
+		set = &portSet{ports: rangesOf(found), live: n.reach == everywhere}
 		set.group = g.numbered(n, set, text)
 		n.sets[text] = set
 	}
@@ -203,6 +190,9 @@ func (x *groups) countPorts(g *group, n *numbers, c *class, by int) {
 	}
 	if set.classes += by; set.classes == 0 {
 		delete(n.sets, text)
+	}
+	if n.place(c.ns, set, by) && n.tight {
+		changed, x.pending.sets[n] = true, g
 	}
 	if set.classes == 0 || set.classes == by {
 		n.ports += by * len(set.ports)
@@ -219,45 +209,6 @@ func (x *groups) touchUsers(n *numbers) {
 	for _, s := range n.users {
 		x.touched.add(s.Unit())
 		x.pending.unsettled[s] = true
-	}
-}
-
-// settlePorts compares the port groups and matches of the named ports of a policy
-// with their limits.
-func (x *policies) settlePorts(s *state) {
-	sets, bytes := 0, 0
-	for i := range s.rules {
-		r := &s.rules[i]
-		if len(r.named) == 0 {
-			continue
-		}
-		peers := 0
-		if r.dir == ingress {
-			peers = r.bytes()
-		}
-		for _, g := range r.resolvers(s) {
-			n := g.named[r.names]
-			sets += len(n.sets)
-			bytes += len(n.sets)*(peers+100) + n.ports*20
-		}
-	}
-	choked := ""
-	const format = "spec: nothing is allowed: the policy's named ports become %d %s, more than %d; name fewer ports, or give them the same numbers in all pods"
-	if sets > x.planner.limits.portSets {
-		choked = fmt.Sprintf(format, sets, "port groups", x.planner.limits.portSets)
-	} else if bytes > x.planner.limits.portBytes {
-		choked = fmt.Sprintf(format, bytes, "bytes of matches", x.planner.limits.portBytes)
-	}
-	if choked != s.choked {
-		x.touched.add(s.Unit())
-	}
-	s.choked = choked
-	for i := range s.rules {
-		if r := &s.rules[i]; len(r.named) > 0 {
-			for _, g := range r.resolvers(s) {
-				x.groups.enliven(g, g.named[r.names])
-			}
-		}
 	}
 }
 

@@ -43,9 +43,7 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	}
 	log := x.spaces.all[s.Namespace].logging
 	problems := slices.Clone(s.Problems)
-	if why := s.problem(); why != "" {
-		problems = append(problems, why)
-	}
+	problems = append(problems, s.notHonoured(x.policies.planner.limits)...)
 	for _, r := range s.rules {
 		for _, way := range s.ways(r) {
 			id := s.Namespace + "/" + s.Name + "/" + r.dir.String() + "/" + strconv.Itoa(r.index)
@@ -91,14 +89,13 @@ func (g *group) rows() []nb.Row {
 		Model: &nbdb.PortGroup{Name: g.name, ExternalIDs: map[string]string{names.Selector: g.text()}},
 	}}
 	for _, n := range g.named {
-		if !n.live {
-			continue
-		}
 		for _, set := range n.sets {
-			rows = append(rows, nb.Row{
-				Table: nbdb.PortGroupTable, ID: set.group,
-				Model: &nbdb.PortGroup{Name: set.group, ExternalIDs: map[string]string{names.Selector: g.describe(n, set)}},
-			})
+			if set.live {
+				rows = append(rows, nb.Row{
+					Table: nbdb.PortGroupTable, ID: set.group,
+					Model: &nbdb.PortGroup{Name: set.group, ExternalIDs: map[string]string{names.Selector: g.describe(n, set)}},
+				})
+			}
 		}
 	}
 	slices.SortFunc(rows, func(a, b nb.Row) int { return strings.Compare(a.ID, b.ID) })
@@ -150,7 +147,7 @@ func (s *state) ways(r boundRule) (out []way) {
 	}
 	if r.dir == egress {
 		gather(r.parts(r.ports), "")
-		for _, set := range r.egressSets() {
+		for _, set := range r.egressSets(s) {
 			gather(set.parts, set.name+"/")
 		}
 		add(s.subject.name, "", acl.Or(rest))
@@ -227,7 +224,7 @@ type egressSet struct {
 	parts []part
 }
 
-func (r *boundRule) egressSets() (out []egressSet) {
+func (r *boundRule) egressSets(s *state) (out []egressSet) {
 	ports, groups := map[string][]portRange{}, map[string]*acl.Terms{}
 	for _, g := range r.peers {
 		n := g.named[r.names]
@@ -235,6 +232,9 @@ func (r *boundRule) egressSets() (out []egressSet) {
 			continue
 		}
 		for text, set := range n.sets {
+			if !s.counts(n, set) {
+				continue
+			}
 			if groups[text] == nil {
 				ports[text], groups[text] = set.ports, &acl.Terms{}
 			}
