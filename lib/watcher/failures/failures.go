@@ -4,7 +4,6 @@ package failures
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -25,14 +24,13 @@ var (
 // A Reporter reports failures of units. Thousands may fail for one reason: a full subnet, a full disk, a missing
 // permission. The log gets a line about the first one, and another line that there are more.
 type Reporter struct {
-	log  *logrus.Entry
 	send func(func() []nb.Unit)
 	tell func(u nb.Unit, err error) // writes an Event
 
 	of      map[nb.Unit]failure
 	units   map[string]int   // number of failing units by cause
 	held    map[nb.Unit]bool // units to be retried after an outage
-	lines   map[nb.Unit]*lines
+	lines   *lines
 	probing bool // a retry of one held unit is scheduled
 }
 
@@ -43,7 +41,7 @@ type failure struct {
 
 // New returns a Reporter. The goroutine that calls the functions of send owns it. tell writes an Event about a unit.
 func New(log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Reporter {
-	return &Reporter{log: log, send: send, tell: tell, of: map[nb.Unit]failure{}, units: map[string]int{}, held: map[nb.Unit]bool{}, lines: map[nb.Unit]*lines{}}
+	return &Reporter{send: send, tell: tell, of: map[nb.Unit]failure{}, units: map[string]int{}, held: map[nb.Unit]bool{}, lines: newLines(log, send)}
 }
 
 // add records the failure of a unit, and returns the number of units with this cause. It returns 0 for a known
@@ -75,64 +73,6 @@ func (r *Reporter) end(u nb.Unit) bool {
 	return was.named
 }
 
-// An object may alternate between good and bad, as often as its author likes. The first linesAtOnce lines about a
-// unit are logged at once. Others count, and the last of them is logged after linesEvery.
-const (
-	linesAtOnce = 2
-	linesEvery  = time.Minute
-)
-
-// lines counts the lines about a unit during linesEvery.
-type lines struct {
-	logged, left int
-	last         string // the failure, "" after recovery
-}
-
-// say logs the failure of a unit, or its recovery if why is "".
-func (r *Reporter) say(u nb.Unit, why string) {
-	l := r.lines[u]
-	if l == nil {
-		l = &lines{}
-		r.lines[u] = l
-		r.sumUpLater(u)
-	}
-	if l.last = why; l.logged == linesAtOnce {
-		l.left++
-		return
-	}
-	l.logged++
-	r.logLine(u, why, "")
-}
-
-func (r *Reporter) logLine(u nb.Unit, why, more string) {
-	if log := r.log.WithField("unit", u); why == "" {
-		log.Info("recovered" + more)
-	} else {
-		log.Warn(why + more)
-	}
-}
-
-func (r *Reporter) sumUpLater(u nb.Unit) {
-	time.AfterFunc(linesEvery, func() {
-		r.send(func() []nb.Unit {
-			r.sumUp(u)
-			return nil
-		})
-	})
-}
-
-// sumUp logs the last of the omitted lines about a unit.
-func (r *Reporter) sumUp(u nb.Unit) {
-	l := r.lines[u]
-	if l.left == 0 {
-		delete(r.lines, u)
-		return
-	}
-	r.logLine(u, l.last, fmt.Sprintf(" (changes since the last line: %d)", l.left))
-	l.left, l.logged = 0, linesAtOnce
-	r.sumUpLater(u)
-}
-
 // Report reports the failures and the recoveries of tried units.
 func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
 	over := false
@@ -142,7 +82,7 @@ func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
 		}
 		over = over || r.held[u]
 		if r.end(u) {
-			r.say(u, "")
+			r.lines.say(u, "")
 		}
 	}
 	for _, u := range slices.Sorted(maps.Keys(failed)) {
@@ -155,9 +95,9 @@ func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
 		case 0:
 			continue
 		case 1:
-			r.say(u, err.Error())
+			r.lines.say(u, err.Error())
 		case 2:
-			r.say(u, `fails for the same reason as another unit: "ovs-appctl -t ovn-k8s-watcher reconcile/show" lists them all (with ovnkube: -t ovnkube)`)
+			r.lines.say(u, `fails for the same reason as another unit: "ovs-appctl -t ovn-k8s-watcher reconcile/show" lists them all (with ovnkube: -t ovnkube)`)
 		}
 		if kube.Outage(err) {
 			r.held[u] = true // no Event can be written either

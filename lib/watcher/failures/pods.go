@@ -32,14 +32,16 @@ type Pods struct {
 	send    func(func() []nb.Unit)
 	tell    func(u nb.Unit, err error)
 
+	lines        *lines             // about mismatches: a kubelet may report other addresses in turns
 	told         map[nb.Unit]string // the message about a mismatch
+	named        map[nb.Unit]bool   // a mismatch is in the log
 	later        map[nb.Unit]bool   // an Event about a mismatch is to be written
 	disconnected map[nb.Unit]bool   // pods without an interface
 }
 
 // NewPods returns a Pods. The goroutine that calls the functions of send owns it. tell writes an Event about a unit.
 func NewPods(network World, log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Pods {
-	return &Pods{network: network, log: log, send: send, tell: tell, told: map[nb.Unit]string{}, later: map[nb.Unit]bool{}}
+	return &Pods{network: network, log: log, send: send, tell: tell, lines: newLines(log, send), told: map[nb.Unit]string{}, named: map[nb.Unit]bool{}, later: map[nb.Unit]bool{}}
 }
 
 // Mismatches writes an Event about each running pod among units with other addresses than assigned, once. The
@@ -50,6 +52,10 @@ func (p *Pods) Mismatches(units []nb.Unit) {
 		problem := p.network.Mismatch(u)
 		switch {
 		case problem == nil:
+			if p.named[u] {
+				delete(p.named, u)
+				p.lines.say(u, "")
+			}
 			delete(p.told, u)
 			delete(p.later, u)
 			continue
@@ -59,14 +65,15 @@ func (p *Pods) Mismatches(units []nb.Unit) {
 			p.postpone(u)
 			continue
 		}
-		if told++; told == 1 {
-			p.log.WithField("unit", u).Warn(problem)
+		switch told++; told {
+		case 1:
+			p.named[u] = true
+			p.lines.say(u, problem.Error())
+		case 2:
+			p.lines.say(u, `runs with other addresses than it is assigned, like another pod and perhaps more: "ovs-appctl -t ovn-k8s-watcher pod/show" names them all (with ovnkube: -t ovnkube)`)
 		}
 		p.told[u] = problem.Message
 		p.tell(u, problem)
-	}
-	if told > 1 {
-		p.log.WithField("pods", told).Warn(`more pods run with other addresses than they are assigned: "ovs-appctl -t ovn-k8s-watcher pod/show" names them (with ovnkube: -t ovnkube)`)
 	}
 }
 

@@ -2,11 +2,14 @@ package failures
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -65,5 +68,66 @@ func TestDisconnectedPodsAreToldOnce(t *testing.T) {
 				t.Fatalf("%s is forgotten, so that it would be told again", u)
 			}
 		}
+	}
+}
+
+// wrong is a World in which pods have the wrong addresses.
+type wrong struct {
+	World
+	of map[nb.Unit]string
+}
+
+func (w wrong) Mismatch(u nb.Unit) *feature.Problem {
+	if m := w.of[u]; m != "" {
+		return &feature.Problem{Reason: "AddressMismatch", Message: m}
+	}
+	return nil
+}
+
+// A kubelet that reports other addresses of its pods in turns causes a few lines in the log, and then one a minute about
+// each pod. The Events are not fewer.
+func TestAddressesInTurnsHaveFewLines(t *testing.T) {
+	logger, hook := test.NewNullLogger()
+	logger.SetOutput(io.Discard)
+	w := wrong{of: map[nb.Unit]string{}}
+	events := 0
+	p := NewPods(w, logrus.NewEntry(logger), func(func() []nb.Unit) {}, func(nb.Unit, error) { events++ })
+	const u = nb.Unit("pod/default/a")
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, l := range hook.AllEntries() {
+			got = append(got, fmt.Sprint(l.Level, " ", l.Data["unit"], " ", l.Message))
+		}
+		if hook.Reset(); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	turn := func(messages ...string) {
+		for i := range 100 {
+			w.of[u] = messages[i%len(messages)]
+			p.Mismatches([]nb.Unit{u})
+		}
+	}
+	turn("has a", "has b")
+	expect("warning pod/default/a has a", "warning pod/default/a has b")
+	p.lines.sumUp(u)
+	expect("warning pod/default/a has b (changes since the last line: 98)")
+	turn("has c", "")
+	p.lines.sumUp(u)
+	expect("info pod/default/a recovered (changes since the last line: 100)")
+	if events != 150 {
+		t.Errorf("%d events", events)
+	}
+	p.lines.sumUp(u)
+	all := []nb.Unit{"pod/default/x", "pod/default/y", "pod/default/z"}
+	for i := range 100 {
+		for _, u := range all {
+			w.of[u] = fmt.Sprint("has ", i)
+		}
+		p.Mismatches(all)
+	}
+	if n := len(hook.AllEntries()); n != 2*linesAtOnce {
+		t.Errorf("%d lines about three pods", n)
 	}
 }
