@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -38,25 +39,55 @@ type Reporter struct {
 	Warn func(about runtime.Object, reason, message string)
 	log  *logrus.Entry
 	told map[string]map[string]bool // by kind
+	free map[string]time.Time       // when a namespace has all its reports again; see may
+	now  func() time.Time
 }
 
 // New returns a Reporter that writes no Events so far.
 func New(log *logrus.Entry) *Reporter {
-	return &Reporter{Warn: func(runtime.Object, string, string) {}, log: log, told: map[string]map[string]bool{}}
+	return &Reporter{
+		Warn: func(runtime.Object, string, string) {}, log: log, told: map[string]map[string]bool{}, free: map[string]time.Time{}, now: time.Now,
+	}
+}
+
+// Services come and go as often as their author likes, and each host reports. The first reportsAtOnce reports about a
+// namespace are written at once, and then one each reportsEvery.
+const (
+	reportsAtOnce = 4
+	reportsEvery  = time.Minute
+)
+
+// may reports whether a namespace may have another report now, and counts it.
+func (r *Reporter) may(namespace string, now time.Time) bool {
+	free := r.free[namespace]
+	if free.Before(now) {
+		free = now
+	}
+	if free = free.Add(reportsEvery); free.Sub(now) > reportsAtOnce*reportsEvery {
+		return false
+	}
+	r.free[namespace] = free
+	return true
 }
 
 // tell reports new conflicts in the log and by Events of the Services, and forgets
-// solved ones. all are the present conflicts of a kind.
+// solved ones. all are the present conflicts of a kind. Those beyond the limit of their
+// namespace stay new: a later call reports them, and there is one each minute.
 func (r *Reporter) tell(kind string, all []conflict) {
-	now := map[string]bool{}
+	now, told := r.now(), map[string]bool{}
+	maps.DeleteFunc(r.free, func(_ string, free time.Time) bool { return !free.After(now) })
 	for _, c := range all {
-		now[c.message] = true
-		if !r.told[kind][c.message] {
+		switch {
+		case told[c.message]:
+		case r.told[kind][c.message]:
+			told[c.message] = true
+		case r.may(c.service.Namespace, now):
+			told[c.message] = true
 			r.log.Warn(c.message)
 			r.Warn(c.object(), c.reason, c.message)
 		}
 	}
-	r.told[kind] = now
+	r.told[kind] = told
 }
 
 // Servers warns of Services whose external IP is the address of a database
