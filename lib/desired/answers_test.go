@@ -56,6 +56,52 @@ func TestOneGatewayAnswers(t *testing.T) {
 	}
 }
 
+// P5: a claim to a gateway suffices for the credential of a kubelet. Its next hop takes no address from a load balancer, in any
+// order of events, and none of a host from a Service there. It does refuse an external IP, chosen by the author of a Service.
+func TestANextHopTakesNoAddressOfALoadBalancer(t *testing.T) {
+	const vip, its = "198.18.0.200", "198.18.0.77"
+	balanced := outsideService("web", 1)
+	balanced.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip}}
+	host := &corev1.Node{}
+	host.Name, host.Status.Addresses = "n1", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: its}}
+	for _, mode := range []string{topology.Bridge, topology.Local} {
+		for hop, of := range map[string]*corev1.Service{vip: balanced, its: outsideService("web", 1, its)} {
+			c := withGateways(t, cluster(t, 1, 2, 3), 1, 3)
+			bad := topology.Gateway{
+				Mode: mode, Interface: "breth0", Chassis: "c2", Node: "n2", MAC: "02:00:00:00:00:02", IPs: prefixes("198.18.0.2/32"), NextHops: []netip.Addr{addr(hop)},
+			}
+			if hop == its {
+				c.Gateways = maps.Clone(c.Gateways) // a gateway there: a host that is the router of others
+				g := c.Gateways["gw1"]
+				g.IPs = prefixes(its + "/24")
+				c.Gateways["gw1"] = g
+			}
+			claimed, err := c.WithGateway("bad", bad)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, puts := range [][]any{{c, host, of, claimed}, {claimed, of, host}} {
+				w := NewWorld()
+				for _, o := range puts {
+					w.Put(o)
+				}
+				rows, err := w.Rows("service/default/web")
+				if text := fmt.Sprint(rows); err != nil || !strings.Contains(text, hop+":80") {
+					t.Errorf("next hop %s (%s): %v %v", hop, mode, text, err)
+				}
+				if a := w.Answers.Answering(addr(hop)); (a != "") != (hop == vip) {
+					t.Errorf("next hop %s (%s): %q answers", hop, mode, a)
+				}
+				w.Put(outsideService("other", 2, vip))
+				rows, _ = w.Rows("service/default/other")
+				if text := fmt.Sprint(rows); hop == vip && strings.Contains(text, vip) != (mode == topology.Local) {
+					t.Errorf("an external IP at next hop %s (%s): %v", hop, mode, text)
+				}
+			}
+		}
+	}
+}
+
 // A gateway that is closed to clients outside has no load balancers of Services and answers for no address.
 func TestAClosedGateway(t *testing.T) {
 	w := NewWorld()

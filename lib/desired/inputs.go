@@ -73,7 +73,7 @@ func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection)
 		now.Nodes = append(now.Nodes, service.Node{Name: sw, Zone: f.Zones[sw]})
 	}
 	for _, g := range f.Cluster.Gateways {
-		now.Hops = append(now.Hops, g.NextHops...)
+		now.Hops = append(now.Hops, slices.DeleteFunc(slices.Clone(g.Reserves()), now.IsHosts)...) // a host may be a router; other rules hold there
 	}
 	slices.SortFunc(now.Hops, netip.Addr.Compare)
 	for _, c := range f.Chassis {

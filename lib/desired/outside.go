@@ -16,11 +16,11 @@ func (x outside) Outside() iter.Seq[netip.Addr] { return x.claims.Outside() }
 
 // Held implements answer.Services.
 func (x outside) Held(a netip.Addr) bool {
-	if !x.inputs.MayAnswer(a) {
+	if x.inputs.IsHosts(a) {
 		return false
 	}
 	for k := range x.claims.At(a) {
-		if x.holds(k, a) {
+		if x.holds(k, a) && x.all[k].MayHave(a, x.inputs.Network) {
 			return true
 		}
 	}

@@ -30,6 +30,7 @@ type reservation struct {
 	is    string
 	node  string // its switch, or ""
 	prove bool   // a node may have it with proof, see proven
+	hop   bool   // it is a router's outside
 }
 
 // reserve computes the reservations again, and judges the addresses of the hosts affected.
@@ -82,8 +83,8 @@ func (f *Facts) reservations() map[netip.Addr]reservation {
 func (f *Facts) reserveGateways(now map[netip.Addr]reservation) {
 	gateways := slices.DeleteFunc(f.Cluster.Gateways.Names(), func(name string) bool { return f.Cluster.Gateways[name].Mode == topology.Local })
 	for _, name := range gateways {
-		for _, hop := range f.Cluster.Gateways[name].NextHops {
-			now[hop] = reservation{is: "the next hop of gateway " + name}
+		for _, hop := range f.Cluster.Gateways[name].Reserves() {
+			now[hop] = reservation{is: "the next hop of gateway " + name, hop: true}
 		}
 	}
 	for _, name := range gateways {
@@ -94,10 +95,11 @@ func (f *Facts) reserveGateways(now map[netip.Addr]reservation) {
 	}
 }
 
-// Reserved reports whether no Node gets an address just by reporting it.
+// Reserved reports whether no Node gets an address just by reporting it, and no gateway may answer for it. Whether a Service
+// may have the address of a router outside is decided by service.Network.
 func (f *Facts) Reserved(a netip.Addr) bool {
-	_, reserved := f.reserved.of[a]
-	return reserved
+	r, reserved := f.reserved.of[a]
+	return reserved && !r.hop
 }
 
 // ChangedReservations are the addresses with another reservation.

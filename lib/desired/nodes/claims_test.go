@@ -98,6 +98,54 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A next hop takes no address from another Node. What a gateway has, or sends to already, stays a next hop, whoever reports it.
+func TestAClaimToANextHopOfAnother(t *testing.T) {
+	s := simulate(t, "10.0.0.0/16/24")
+	for _, name := range []string{"victim", "router", "n1", "n2"} {
+		s.add(name)
+	}
+	s.nodes["victim"].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	s.next(s.list())
+	via := func(hop, mode string) func(*topology.Gateway) {
+		return func(g *topology.Gateway) { g.Mode, g.NextHops = mode, []netip.Addr{netip.MustParseAddr(hop)} }
+	}
+	const refused = "next hop 192.0.2.1 is that of node victim"
+	for _, ip := range []string{"192.0.2.3/32", "192.0.2.3/24"} {
+		s.claim("n1", "c1", ip, via("192.0.2.1", topology.Bridge))
+		s.problem(s.next(s.put("n1")), "n1", refused)
+	}
+	s.claim("n1", "c1", "192.0.2.3/32", via("192.0.2.1", topology.Local)) // it takes nothing
+	s.problem(s.next(s.put("n1")), "n1", "")
+	for _, name := range []string{"n1", "n2"} { // nor does it help to take it later
+		s.claim(name, map[string]string{"n1": "c1", "n2": "c2"}[name], map[string]string{"n1": "192.0.2.3/32", "n2": "192.0.2.4/32"}[name], via("192.0.2.1", topology.Bridge))
+		s.problem(s.next(s.put(name)), name, refused)
+	}
+	// A Node that reports the router's address does not keep others from it.
+	s.claim("n1", "c1", "192.0.2.3/24", via("192.0.2.254", topology.Bridge))
+	s.problem(s.next(s.put("n1")), "n1", "")
+	victim := s.nodes["victim"].DeepCopy()
+	victim.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.254"}}
+	s.nodes["victim"] = victim
+	s.next(s.put("victim"))
+	s.claim("n1", "c1", "192.0.2.5/24", via("192.0.2.254", topology.Bridge))
+	s.problem(s.next(s.put("n1")), "n1", "")
+	s.claim("n2", "c2", "192.0.2.4/24", via("192.0.2.254", topology.Bridge))
+	s.problem(s.next(s.put("n2")), "n2", "")
+	// A host with a gateway may be the router of others.
+	s.claim("router", "c3", "192.0.2.9/24", via("192.0.2.254", topology.Bridge))
+	s.problem(s.next(s.put("router")), "router", "")
+	s.claim("n2", "c2", "192.0.2.4/24", via("192.0.2.9", topology.Bridge))
+	s.problem(s.next(s.put("n2")), "n2", "")
+	// Also one with a local gateway: nobody takes the address of its tunnel.
+	s.claim("router", "c3", "192.0.2.9/24", func(g *topology.Gateway) { g.Mode, g.Tunnel = topology.Local, netip.MustParseAddr("192.0.2.10") })
+	router := s.nodes["router"].DeepCopy()
+	router.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.10"}}
+	s.nodes["router"] = router
+	s.problem(s.next(s.put("router")), "router", "")
+	s.claim("n2", "c2", "192.0.2.4/24", via("192.0.2.10", topology.Bridge))
+	s.problem(s.next(s.put("n2")), "n2", "")
+}
+
 // A Node does not get the address of an older one by reporting it, too; later reports do not take it from a gateway.
 func TestAClaimToAnAddressOfAnOlderNode(t *testing.T) {
 	s := simulate(t, "10.0.0.0/16/24")

@@ -69,7 +69,7 @@ func (r *Resolved) Frontends(n Network) []Frontend {
 				return
 			}
 			if f.IsOutside() {
-				f.Refused = r.refused(f.Addr, p, n)
+				f.Refused = r.refused(f, p, n)
 			}
 			out = append(out, f)
 		}
@@ -142,10 +142,11 @@ func (f Frontend) Cluster() netip.AddrPort {
 	return netip.AddrPortFrom(f.ClusterIPs[i], f.Port().Port)
 }
 
-// refused says why a cannot be an address outside the cluster, or p not a port there, "" if both can. Otherwise users
+// refused says why the address of f cannot be one outside the cluster, or p not a port there, "" if both can. Otherwise users
 // with write access to Services could receive packets to others (CVE-2020-8554).
-func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
-	if why := n.unusable(a); why != "" {
+func (r *Resolved) refused(f Frontend, p Port, n Network) (why string) {
+	a := f.Addr
+	if why := n.unusable(a, f.Kind == LoadBalancerIP); why != "" {
 		return why
 	}
 	if !slices.ContainsFunc(r.ClusterIPs, func(c netip.Addr) bool { return ipnet.Family(c) == ipnet.Family(a) }) {
@@ -163,8 +164,10 @@ func (r *Resolved) refused(a netip.Addr, p Port, n Network) (why string) {
 	return ""
 }
 
-// unusable says why no Service can have an address outside, "" if one can.
-func (n Network) unusable(a netip.Addr) (why string) {
+// unusable says why no Service can have an address outside, "" if one can. ingress: it is in the status of a load balancer,
+// where a controller writes and not the author of the Service. The next hop of a gateway follows from the claim of a node, and
+// the credential of a kubelet suffices for that: it takes no such address.
+func (n Network) unusable(a netip.Addr, ingress bool) (why string) {
 	holds := func(p netip.Prefix) bool { return p.Contains(a) }
 	if i := slices.IndexFunc(n.Inside, holds); i >= 0 {
 		return fmt.Sprintf("lies in the cluster subnet %s: give one from outside the cluster", n.Inside[i])
@@ -172,14 +175,16 @@ func (n Network) unusable(a netip.Addr) (why string) {
 	if i := slices.IndexFunc(n.Ranges, holds); i >= 0 {
 		return fmt.Sprintf("lies in the subnet of services %s: give one from outside the cluster", n.Ranges[i])
 	}
-	if _, found := slices.BinarySearchFunc(n.Hops, a, netip.Addr.Compare); found {
+	if _, found := slices.BinarySearchFunc(n.Hops, a, netip.Addr.Compare); found && !ingress {
 		return "is that of the router outside to which gateways send: choose another one"
 	}
 	return ""
 }
 
-// MayAnswer reports whether a gateway's router may answer on its LAN for an address outside of a Service.
-func (n Network) MayAnswer(a netip.Addr) bool { return n.unusable(a) == "" && !n.IsHosts(a) }
+// MayHave reports whether s may have an address outside, whatever its port.
+func (s *Service) MayHave(a netip.Addr, n Network) bool {
+	return n.unusable(a, slices.ContainsFunc(s.Ingress, func(in Ingress) bool { return in.Addr == a })) == ""
+}
 
 // IsHosts reports whether an address is a host's. Only the gateway on that host may have a frontend there: another
 // one would answer ARP for the host.
