@@ -252,7 +252,11 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 			if err != nil {
 				failed[dirty[i]] = err
 			}
-			if v.synced && !errors.Is(err, context.Canceled) {
+			switch {
+			case !v.synced || errors.Is(err, context.Canceled):
+			case errors.Is(err, firewall.ErrRefused): // this host serves all other Services
+				e.proxy.Tried(dirty[i], nil)
+			default:
 				e.proxy.Tried(dirty[i], err)
 			}
 			e.send(func() []string {

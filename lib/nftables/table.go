@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"ovn-k8s/lib/platform"
@@ -157,18 +158,31 @@ func answers(ctx context.Context, family knftables.Family) error {
 // attempts bounds the tries of Sync, since other programs may change the table at the same time.
 const attempts = 3
 
-// Sync makes the objects whose names have a prefix equal to wanted ones, all at once or not at all. It returns the
-// changes, one command a line, and reports whether it had to read the table. An empty table is deleted.
+// Sync makes the objects whose names have a prefix equal to wanted ones, all at once or not at all, unless there are too many
+// new ones, or the kernel refuses them: see inSteps. It returns the changes, one command a line, and reports whether it had to
+// read the table. An empty table is deleted.
 func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (changes []string, read bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, fmt.Errorf("nft was killed, because it was not done within %v", syncTimeout))
 	defer cancel()
-	for range attempts {
+	former := t.former(prefix)
+	changes, read, err = t.try(ctx, prefix, want, maxNew, attempts)
+	if err == nil || ctx.Err() != nil || len(want.Parts) == 0 || errors.Is(err, ErrUnwritable) || errors.Is(err, ErrUnreadable) {
+		return changes, read, err
+	}
+	s := steps{Table: t, prefix: prefix, want: want, former: former, read: read}
+	err = s.run(ctx)
+	return s.changes, s.read, err
+}
+
+// try is Sync in one transaction of at most so many new objects, tried up to so many times.
+func (t *Table) try(ctx context.Context, prefix string, want ruleset.Table, most, times int) (changes []string, read bool, err error) {
+	for range times {
 		var again bool
-		changes, again, err = t.sync(ctx, prefix, want)
+		changes, again, err = t.sync(ctx, prefix, want, most)
 		read = read || again
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrUnwritable) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrUnwritable) || errors.Is(err, errLarge) || errors.Is(err, unix.EMSGSIZE) {
 			return changes, read, err
 		}
 		t.state = nil
@@ -176,11 +190,13 @@ func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 	return nil, read, fmt.Errorf("changing table %s of nftables: %w", TableName, err)
 }
 
-func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table) (changes []string, read bool, err error) {
+func (t *Table) sync(ctx context.Context, prefix string, want ruleset.Table, most int) (changes []string, read bool, err error) {
 	p, read, err := t.plan(prefix, want)
 	switch {
 	case err != nil:
 		return nil, read, err
+	case len(p.newSets)+len(p.newChains) > most && len(want.Parts) > 1:
+		return nil, read, errLarge
 	case p.empty():
 		t.state = p.after
 		return nil, read, nil

@@ -127,10 +127,8 @@ type writer struct {
 	sets   uint32 // so far, in this transaction
 }
 
-// maxClients is the size of a set for which nft gives none.
-const maxClients = 65535
-
-// clients makes a set of clients with a timeout.
+// clients makes a set of clients with a timeout. It has no size: then the kernel begins with a small table, and takes at most
+// 65 535 clients. For a size of that number it allocates a megabyte at once, and there is a set for each endpoint.
 func (w *writer) clients(s ruleset.Set) error {
 	kind := netfilter.TypeIPAddr
 	if w.family.Is6() {
@@ -139,7 +137,7 @@ func (w *writer) clients(s ruleset.Set) error {
 	w.sets++
 	return w.conn.AddSet(&netfilter.Set{
 		Table: w.table, ID: w.sets, Name: s.Name, KeyType: kind, KeyByteOrder: binaryutil.BigEndian,
-		Dynamic: true, HasTimeout: true, Timeout: time.Duration(s.Timeout) * time.Second, Size: maxClients,
+		Dynamic: true, HasTimeout: true, Timeout: time.Duration(s.Timeout) * time.Second,
 	}, nil)
 }
 

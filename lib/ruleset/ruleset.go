@@ -11,6 +11,8 @@ import (
 
 // A Table is a list of objects of a table. Its family is known from elsewhere.
 type Table struct {
+	// Owner names the owner of a part, for people.
+	Owner  string
 	Chains []Chain
 	Sets   []Set
 	// Parts have further chains and sets, and further elements of Sets. Two parts have no chain and no key of an element

@@ -51,5 +51,6 @@ func partOf(h Host, family netip.Addr, frontends service.List) *ruleset.Table {
 	b := newTableBuilder(Rules{Host: h, Family: family})
 	b.services(newServiceRules(h, family, frontends))
 	t := b.table()
+	t.Owner = "service " + frontends[0][0].Key.String()
 	return &t
 }

@@ -1,0 +1,200 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"ovn-k8s/lib/ruleset"
+)
+
+// ErrRefused means that the kernel refuses parts of a wanted table. All others are written.
+var ErrRefused = errors.New("the kernel refuses")
+
+// errLarge means that a table has more new objects than maxNew, in several parts.
+var errLarge = errors.New("too many new objects for one transaction")
+
+// maxNew bounds the new sets and chains of one transaction, unless they are of one part. The kernel finds a set by looking at
+// all of them: 2 000 sets and chains for 1 000 endpoints with session affinity take it half a second (1.4 MB), and four
+// seconds beside 18 000 others. All 20 000 in one transaction take half a minute, and the processor is not released meanwhile.
+const maxNew = 5000
+
+// steps write a table in several transactions: first what is not new, and then the other parts in groups of at most maxNew
+// objects. A group that the kernel refuses is split in halves, until the refused part is alone. So one part, and its
+// Service, does not hold back all others. A part that waits, or is refused, is in the table as it was written before.
+type steps struct {
+	*Table
+	prefix  string
+	want    ruleset.Table
+	former  []*ruleset.Table // written before, of owners of other parts now
+	done    []*ruleset.Table // of want
+	refused []*ruleset.Table
+	why     error // for the first of refused
+	changes []string
+	read    bool
+}
+
+// former are the parts written before.
+func (t *Table) former(prefix string) []*ruleset.Table {
+	if t.state == nil {
+		return nil
+	}
+	return t.state.parts[prefix]
+}
+
+// run writes the table.
+func (s *steps) run(ctx context.Context) error {
+	p, read, err := s.plan(s.prefix, s.want)
+	s.read = s.read || read
+	if err != nil {
+		return err
+	}
+	var waiting []*ruleset.Table
+	s.done, waiting = p.split(s.want.Parts)
+	wait := map[string]bool{}
+	for _, part := range waiting {
+		wait[part.Owner] = true
+	}
+	s.former = slices.DeleteFunc(slices.Clone(s.former), func(part *ruleset.Table) bool { return !wait[part.Owner] })
+	if err := s.write(ctx, nil, attempts); err != nil {
+		return err
+	}
+	for len(waiting) > 0 {
+		n, objects := 1, size(waiting[0])
+		for n < len(waiting) && objects+size(waiting[n]) <= maxNew {
+			objects += size(waiting[n])
+			n++
+		}
+		if err := s.group(ctx, waiting[:n]); err != nil {
+			return err
+		}
+		waiting = waiting[n:]
+	}
+	if len(s.refused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w rules of %s: %w", ErrRefused, owners(s.refused), s.why)
+}
+
+// size is the number of objects in a part that may be new.
+func size(part *ruleset.Table) int { return len(part.Chains) + len(part.Sets) }
+
+// group writes some parts, or those of them that the kernel does not refuse.
+func (s *steps) group(ctx context.Context, parts []*ruleset.Table) error {
+	times := 1
+	if len(parts) == 1 {
+		times = attempts
+	}
+	err := s.write(ctx, parts, times)
+	switch {
+	case err == nil:
+		s.done = append(s.done, parts...)
+		return nil
+	case ctx.Err() != nil || errors.Is(err, ErrUnwritable) || errors.Is(err, ErrUnreadable):
+		return err
+	case len(parts) > 1:
+		half := len(parts) / 2
+		if err := s.group(ctx, parts[:half]); err != nil {
+			return err
+		}
+		return s.group(ctx, parts[half:])
+	}
+	if s.refused = append(s.refused, parts...); s.why == nil {
+		s.why = err
+	}
+	return nil
+}
+
+// write writes some parts beside those that are done, and former ones, and removes all else.
+func (s *steps) write(ctx context.Context, parts []*ruleset.Table, times int) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	want := s.want
+	want.Parts = slices.Concat(s.done, parts)
+	want.Parts = append(want.Parts, besides(want.Parts, s.former)...)
+	changes, read, err := s.try(ctx, s.prefix, want, math.MaxInt, times)
+	s.changes, s.read = append(s.changes, changes...), s.read || read
+	return err
+}
+
+// besides returns the former parts that have nothing in common with some parts, nor their owners.
+func besides(parts, former []*ruleset.Table) (rest []*ruleset.Table) {
+	type key struct {
+		set string
+		ruleset.Element
+	}
+	owners, chains, keys := map[string]bool{}, map[string]bool{}, map[key]bool{}
+	for _, p := range parts {
+		owners[p.Owner] = true
+		for _, c := range p.Chains {
+			chains[c.Name] = true
+		}
+		for _, set := range p.Sets {
+			for _, e := range set.Elements {
+				keys[key{set.Name, e.Bare()}] = true
+			}
+		}
+	}
+	taken := func(p *ruleset.Table) bool {
+		return owners[p.Owner] || slices.ContainsFunc(p.Chains, func(c ruleset.Chain) bool { return chains[c.Name] }) ||
+			slices.ContainsFunc(p.Sets, func(set ruleset.Set) bool {
+				return slices.ContainsFunc(set.Elements, func(e ruleset.Element) bool { return keys[key{set.Name, e.Bare()}] })
+			})
+	}
+	return slices.DeleteFunc(slices.Clone(former), taken)
+}
+
+// split returns the parts without changes in the plan, and those with some.
+func (p *plan) split(parts []*ruleset.Table) (same, changed []*ruleset.Table) {
+	names, keys := map[string]bool{}, map[ruleset.Element]map[string]bool{}
+	for _, c := range p.chains {
+		names[c.Name] = true
+	}
+	for _, e := range p.edits {
+		names[e.chain] = true
+	}
+	for _, set := range p.newSets {
+		names[set.Name] = true
+	}
+	for _, c := range p.added {
+		key := c.Bare()
+		if keys[key] == nil {
+			keys[key] = map[string]bool{}
+		}
+		keys[key][c.set.Name] = true
+	}
+	differs := func(part *ruleset.Table) bool {
+		return slices.ContainsFunc(part.Chains, func(c ruleset.Chain) bool { return names[c.Name] }) ||
+			slices.ContainsFunc(part.Sets, func(set ruleset.Set) bool {
+				return names[set.Name] || slices.ContainsFunc(set.Elements, func(e ruleset.Element) bool { return keys[e.Bare()][set.Name] })
+			})
+	}
+	for _, part := range parts {
+		if differs(part) {
+			changed = append(changed, part)
+		} else {
+			same = append(same, part)
+		}
+	}
+	return same, changed
+}
+
+// maxOwners bounds the owners that an error names.
+const maxOwners = 4
+
+// owners names the owners of parts.
+func owners(parts []*ruleset.Table) string {
+	var names []string
+	for _, p := range parts[:min(len(parts), maxOwners)] {
+		names = append(names, p.Owner)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(parts) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
