@@ -143,6 +143,8 @@ func (d difference) concerns(s *serviceState) bool {
 	switch {
 	case d.all, s.near && d.nodes, s.WantsAny(d.addrs):
 		return true
+	case s.spare.refused && len(d.addrs) > 0: // see service.Resolved.Choose
+		return true
 	case d.gateways:
 		return s.ExternalLocal || s.WantsAny(d.hosts)
 	}

@@ -3,38 +3,45 @@ package desired
 import (
 	"slices"
 
-	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/nb"
 )
 
-// quotas has the Services of each namespace with a Weight above loadbalancer.Ordinary. Together these are limited.
+// quotas limit a weight of the Services of each namespace together. Older Services come first.
 type quotas struct {
-	of  map[string]*quota
-	due map[string]bool // namespaces to decide again
+	limit    int
+	chargeOf func(*serviceState) *charge
+	of       map[string]*quota
+	due      map[string]bool // namespaces to decide again
 }
 
-// A quota is the heavy Services of one namespace.
+// A quota is the Services of one namespace with a weight.
 type quota struct{ byAge []*serviceState }
 
-// A charge is a Service's share of the limit of its namespace.
+// A charge is a Service's share of a limit of its namespace.
 type charge struct {
 	created int64 // of the Service, as in the order of the quota
-	weight  int   // above loadbalancer.Ordinary
-	refused bool  // see service.Resolved.OverQuota
+	weight  int
+	refused bool
 }
 
-func newQuotas() quotas { return quotas{map[string]*quota{}, map[string]bool{}} }
+// newQuotas returns quotas without Services. chargeOf returns the place of a Service's charge.
+func newQuotas(limit int, chargeOf func(*serviceState) *charge) quotas {
+	return quotas{limit, chargeOf, map[string]*quota{}, map[string]bool{}}
+}
 
-func (s *serviceState) compareCharges(o *serviceState) int {
-	age := func(s *serviceState) service.Service { return service.Service{Key: s.Key, Created: s.charge.created} }
-	return age(s).Older(age(o))
+// compare orders Services by age, as of their charges.
+func (c *quotas) compare(a, b *serviceState) int {
+	age := func(s *serviceState) service.Service {
+		return service.Service{Key: s.Key, Created: c.chargeOf(s).created}
+	}
+	return age(a).Older(age(b))
 }
 
 // charge records the weight of a Service.
 func (c *quotas) charge(s *serviceState, weight int) {
-	weight = loadbalancer.Charged(weight)
-	if s.charge.weight == weight && (weight == 0 || s.charge.created == s.Created) {
+	is := c.chargeOf(s)
+	if is.weight == weight && (weight == 0 || is.created == s.Created) {
 		return
 	}
 	in := c.of[s.Namespace]
@@ -42,29 +49,30 @@ func (c *quotas) charge(s *serviceState, weight int) {
 		in = &quota{}
 		c.of[s.Namespace] = in
 	}
-	if s.charge.weight > 0 {
-		at, _ := slices.BinarySearchFunc(in.byAge, s, (*serviceState).compareCharges)
+	if is.weight > 0 {
+		at, _ := slices.BinarySearchFunc(in.byAge, s, c.compare)
 		in.byAge = slices.Delete(in.byAge, at, at+1)
 	}
-	s.charge = charge{s.Created, weight, s.charge.refused && weight > 0}
+	*is = charge{s.Created, weight, is.refused && weight > 0}
 	if weight > 0 {
-		at, _ := slices.BinarySearchFunc(in.byAge, s, (*serviceState).compareCharges)
+		at, _ := slices.BinarySearchFunc(in.byAge, s, c.compare)
 		in.byAge = slices.Insert(in.byAge, at, s)
 	}
 	c.due[s.Namespace] = true
 }
 
-// decide refuses the younger Services if the limit has no room for all. It returns the Services newly refused, or no
-// longer.
-func (c *quota) decide() (changed []*serviceState) {
-	room := loadbalancer.MaxWeight
-	for _, s := range c.byAge {
-		refused := s.charge.weight > room
+// decide refuses the younger Services of a namespace if the limit has no room for all. It returns the Services newly refused,
+// or no longer.
+func (c *quotas) decide(in *quota) (changed []*serviceState) {
+	room := c.limit
+	for _, s := range in.byAge {
+		is := c.chargeOf(s)
+		refused := is.weight > room
 		if !refused {
-			room -= s.charge.weight
+			room -= is.weight
 		}
-		if refused != s.charge.refused {
-			s.charge.refused = refused
+		if refused != is.refused {
+			is.refused = refused
 			changed = append(changed, s)
 		}
 	}
@@ -78,7 +86,7 @@ func (c *quotas) settle(update func(service.Key) []nb.Unit) (touched []nb.Unit) 
 		for namespace := range c.due {
 			delete(c.due, namespace)
 			in := c.of[namespace]
-			for _, s := range in.decide() {
+			for _, s := range c.decide(in) {
 				touched = append(touched, s.Unit())
 				touched = append(touched, update(s.Key)...)
 			}

@@ -37,7 +37,9 @@ type Services struct {
 	local  *localIndex
 	hosts  *hosts
 	routes *replyroute.Index
-	quotas quotas
+	quotas quotas // of weights, see service.Resolved.OverQuota
+	chosen quotas // see service.Resolved.OverChosen
+	spare  quotas // see service.Resolved.OverSpare
 	// outdated are the addresses outside whose gateway to choose again, once for all changes of an event.
 	outdated map[netip.Addr]bool
 	// stale are the nodes with other endpoints of large Services since the last settle.
@@ -60,8 +62,8 @@ type serviceState struct {
 	traits
 	// listed is service.Resolved.Listed of a Service with variables.
 	listed []service.Port
-	// charge is its share of the limit of its namespace.
-	charge charge
+	// charge, chosen and spare are its shares of the limits of its namespace.
+	charge, chosen, spare charge
 	// recent is the resolved Service, kept from an event to the following Rows: nil if it is cheap.
 	recent *service.Resolved
 }
@@ -80,7 +82,10 @@ func newServices(x *facts.Index, factsChanged func(facts.Change) []nb.Unit, clai
 	s := &Services{
 		facts: x, factsChanged: factsChanged, claims: claims, hostPorts: hostPorts,
 		all: map[service.Key]*serviceState{}, owners: map[types.NamespacedName]service.Key{},
-		quotas: newQuotas(), outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
+		quotas:   newQuotas(loadbalancer.MaxWeight, func(s *serviceState) *charge { return &s.charge }),
+		chosen:   newQuotas(service.MaxChosen, func(s *serviceState) *charge { return &s.chosen }),
+		spare:    newQuotas(service.MaxSpare, func(s *serviceState) *charge { return &s.spare }),
+		outdated: map[netip.Addr]bool{}, stale: map[service.Key]map[string]bool{},
 		selection:   loadbalancer.Selection{Userspace: true}, // for every datapath
 		externalIPs: true,
 		shared:      &interned{map[string]string{}},
@@ -306,6 +311,9 @@ func (x *Services) changeService(k service.Key, change func() (others []service.
 		touched = append(touched, x.changedLocal(s, nodes)...)
 	}
 	touched = append(touched, x.quotas.settle(x.updateTraits)...)
+	for _, c := range []*quotas{&x.chosen, &x.spare} {
+		touched = append(touched, c.settle(func(service.Key) []nb.Unit { return nil })...) // it changes no rows
+	}
 	touched = append(touched, x.chooseGateways()...)
 	if !s.known && len(s.slices) == 0 {
 		delete(x.all, k)
@@ -343,7 +351,9 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	}
 	was, r := s.traits, x.resolved(k)
 	weight, fits := loadbalancer.New(&r, x.inputs).Weight()
-	x.quotas.charge(s, weight)
+	x.quotas.charge(s, loadbalancer.Charged(weight))
+	x.chosen.charge(s, r.Chosen())
+	x.spare.charge(s, r.Spare())
 	s.traits = traits{r.ByNode(), loadbalancer.ByGateway(&r, x.facts.Now().Cluster.Subnets), loadbalancer.Near(&r), r.Ours && r.ExternalLocal, !fits || s.charge.refused, r.Served}
 	if s.listed = nil; s.byNode {
 		s.listed = r.Listed
@@ -406,6 +416,7 @@ func (x *Services) resolved(k service.Key) service.Resolved {
 		r.RefuseOn(x.routes.Refused(k))
 	}
 	r.OverQuota = s.charge.refused
+	r.Choose(s.chosen.refused, s.spare.refused, x.inputs.IsHosts)
 	return r
 }
 

@@ -83,7 +83,7 @@ func (b *builder) balance(chain string, t *Target) {
 		if _, there := b.chain("nat", names[i]); !there {
 			b.endpoint(names[i], f, e)
 		}
-		if f.Affinity > 0 {
+		if sticky(f) {
 			b.nat(chain, "-p %s -m recent --rcheck --seconds %d --reap --name %s --mask %s --rsource -j %s", l, f.Affinity, names[i], b.mask(), names[i])
 		}
 	}
@@ -106,7 +106,7 @@ func (b *builder) endpoint(name string, f service.Frontend, e Destination) {
 		b.nat(name, "-j MARK --set-xmark %s", mark)
 	}
 	affinity := ""
-	if f.Affinity > 0 {
+	if sticky(f) {
 		affinity = fmt.Sprintf("-m recent --set --name %s --mask %s --rsource ", name, b.mask())
 	}
 	b.nat(name, "-p %s %s-j DNAT --to-destination %s", strings.ToLower(string(f.Protocol())), affinity, e)

@@ -126,7 +126,7 @@ func (b *tableBuilder) balance(chain string, t *Target) {
 	for _, e := range t.To {
 		end := b.endpoint(t, e)
 		ends = append(ends, end)
-		if t.Of.Affinity > 0 {
+		if sticky(t.Of) {
 			b.does(name(t.Of), chain, ruleset.FromOneOf{Set: b.affinity(t, e), Family: b.Family}, ruleset.GoTo{Chain: end})
 		}
 	}
@@ -149,7 +149,7 @@ func (b *tableBuilder) endpoint(t *Target, e Destination) string {
 	if e.Mark {
 		b.does(who, chain, marked)
 	}
-	if t.Of.Affinity > 0 {
+	if sticky(t.Of) {
 		b.does(who, chain, ruleset.Remember{Set: b.affinity(t, e), Family: b.Family})
 	}
 	b.does(who, chain, ruleset.Translate{Protocol: lower(t.Of.Protocol()), To: e.AddrPort})

@@ -3,6 +3,7 @@ package nodeport
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,7 +32,7 @@ func (all Nodes) Remove(node any) { delete(all, node.(*corev1.Node).Name) }
 // Local and no endpoint is here, because the client keeps its address there, as the
 // policy demands. Through OVN it could not: the endpoint's answers to that address
 // would leave by its own node. The list is empty in all other cases, and if the
-// address of one of these nodes is not known.
+// address of one of these nodes is not known. Of many nodes it has maxNeighbours.
 func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 	if f.Kind != service.NodePort || !f.ExternalLocal || len(f.Backends().Local(h.Node)) > 0 {
 		return nil
@@ -46,7 +47,20 @@ func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 			out = append(out, next)
 		}
 	}
-	return out
+	return h.nearest(out)
+}
+
+// maxNeighbours bounds the neighbours for one NodePort: each is a chain. There may be a thousand nodes with endpoints.
+const maxNeighbours = 10
+
+// nearest returns the neighbours that follow this host in the order of names, so that hosts use different ones.
+func (h Host) nearest(all service.Endpoints) service.Endpoints {
+	if len(all) <= maxNeighbours {
+		return all
+	}
+	slices.SortFunc(all, func(a, b service.Endpoint) int { return strings.Compare(a.Node, b.Node) })
+	at, _ := slices.BinarySearchFunc(all, h.Node, func(e service.Endpoint, node string) int { return strings.Compare(e.Node, node) })
+	return slices.Concat(all[at:], all[:at])[:maxNeighbours]
 }
 
 // mayHaveNeighbours reports whether neighbours of a Service may be among some nodes.

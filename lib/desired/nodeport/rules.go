@@ -3,6 +3,7 @@
 package nodeport
 
 import (
+	"hash/crc32"
 	"net/netip"
 	"slices"
 
@@ -226,7 +227,7 @@ func (b *ruleBuilder) frontend(f service.Frontend) {
 	}
 	t := Translation{Frontend: f, To: b.external(f)}
 	if next := b.Host.neighbours(f); len(next) > 0 {
-		t.Own = b.spread(toNeighbour, f, next, false)
+		t.Own = b.spread(toNeighbour, f, b.few(f.OverChosen, next), false)
 	}
 	b.Translations = append(b.Translations, t)
 	if f.Guarded() && f.Kind != service.NodePort {
@@ -249,7 +250,7 @@ func (b *ruleBuilder) external(f service.Frontend) *Target {
 		t.Next = cluster
 		return t
 	}
-	local := f.Backends().Local(b.Host.Node)
+	local := b.few(f.OverChosen, f.Backends().Local(b.Host.Node))
 	// Pods of other nodes count as clients outside. Without the host's address as
 	// source, the endpoint would answer them directly, and not by the host, which
 	// changed the destination.
@@ -269,7 +270,8 @@ func (b *ruleBuilder) cluster(f service.Frontend) *Target {
 	switch {
 	case done:
 	case b.direct(f):
-		b.fill(t, f.Backends().Cluster(), true)
+		counted := f.Affinity > 0 || f.InternalLocal // see Resolved.Chosen
+		b.fill(t, b.few(f.OverChosen || f.OverSpare && !counted, f.Backends().Cluster()), true)
 	default:
 		t.ByOVN = true
 	}
@@ -280,12 +282,29 @@ func (b *ruleBuilder) cluster(f service.Frontend) *Target {
 //   - would leave this host's address as source on packets to an endpoint in the
 //     host's own network, and the kernel takes them for forged;
 //   - could not tell clients apart for session affinity behind one masquerading
-//     address;
+//     address: without room for its endpoints, all clients of this host share one;
 //   - would use only endpoints of this node for the internal traffic policy Local;
 //   - is out of reach at cluster IPs of a range added later (no route).
 func (b *ruleBuilder) direct(f service.Frontend) bool {
-	return f.Affinity > 0 || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
+	return sticky(f) || f.InternalLocal || !b.routed(f.Cluster().Addr()) || slices.ContainsFunc(f.Backends(), b.isOwn)
 }
+
+// few returns the endpoints for a target: all, or one if there is no room for them. One of this host comes first; else hosts
+// use different ones.
+func (b *ruleBuilder) few(over bool, endpoints service.Endpoints) service.Endpoints {
+	if !over || len(endpoints) < 2 {
+		return endpoints
+	}
+	at := slices.IndexFunc(endpoints, b.isOwn)
+	if at < 0 {
+		at = int(crc32.ChecksumIEEE([]byte(b.Host.Node)) % uint32(len(endpoints)))
+	}
+	return endpoints[at : at+1]
+}
+
+// sticky reports whether clients keep their endpoint at this host. Those of a Service without room for its endpoints have no
+// other one here.
+func sticky(f service.Frontend) bool { return f.Affinity > 0 && !f.OverChosen }
 
 // isOwn reports whether an endpoint is in this host's own network.
 func (b *ruleBuilder) isOwn(e service.Endpoint) bool { return slices.Contains(b.Host.Addrs, e.Addr) }
@@ -303,7 +322,7 @@ func (b *ruleBuilder) own(frontends service.List) {
 			continue
 		}
 		if b.translatesOwn(f) {
-			b.Translations = append(b.Translations, Translation{Frontend: f, To: b.spread(toInternal, f, b.internal(f), true)})
+			b.Translations = append(b.Translations, Translation{Frontend: f, To: b.spread(toInternal, f, b.few(f.OverChosen || f.OverSpare, b.internal(f)), true)})
 		}
 	}
 }

@@ -318,6 +318,9 @@ type Resolved struct {
 	Refused map[string]int
 	// OverQuota: older Services of the namespace leave less of MaxWeight than r's Weight.
 	OverQuota bool
+	// OverChosen and OverSpare: older Services of the namespace leave less of MaxChosen than r's Chosen, or of MaxSpare than
+	// its Spare.
+	OverChosen, OverSpare bool
 }
 
 // MaxEndpoints is the largest number of endpoints of a port and family. More would not fit into one group of Open
