@@ -3,7 +3,7 @@
 package nodeport
 
 import (
-	"hash/crc32"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -297,7 +297,9 @@ func (b *ruleBuilder) few(over bool, endpoints service.Endpoints) service.Endpoi
 	}
 	at := slices.IndexFunc(endpoints, b.isOwn)
 	if at < 0 {
-		at = int(crc32.ChecksumIEEE([]byte(b.Host.Node)) % uint32(len(endpoints)))
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(b.Host.Node))
+		at = int(sum.Sum32() % uint32(len(endpoints)))
 	}
 	return endpoints[at : at+1]
 }

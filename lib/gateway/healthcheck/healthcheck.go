@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -23,6 +22,7 @@ type Servers struct {
 	log   *logrus.Entry
 	proxy *Proxy
 	wg    sync.WaitGroup
+	limit limit // of the connections to all ports
 
 	mu      sync.Mutex // guards the following fields
 	servers map[uint16]*http.Server
@@ -58,19 +58,16 @@ func (h *Servers) Serve(answers map[uint16]nodeport.Health) map[uint16]error {
 	return failed
 }
 
-// headerTimeout bounds the time for a client to send its request.
-const headerTimeout = 5 * time.Second
-
 // listen answers at a port until the server is closed. If the kernel ends that, the next Serve listens again. The caller holds mu.
 func (h *Servers) listen(port uint16, a nodeport.Health) error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return fmt.Errorf("health checks of service %s: %w: give the service another healthCheckNodePort", a.Service, err)
 	}
-	s := &http.Server{Handler: h.handler(port), ReadHeaderTimeout: headerTimeout}
+	s := newServer(h.handler(port))
 	h.servers[port] = s
 	h.wg.Go(func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(h.limit.listener(l)); !errors.Is(err, http.ErrServerClosed) {
 			h.log.Errorf("health checks at port %d end, trying again: %v", port, err)
 			_ = s.Close()
 			h.mu.Lock()

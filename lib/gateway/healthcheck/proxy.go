@@ -120,7 +120,7 @@ func (p *Proxy) serve(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: p, ReadHeaderTimeout: headerTimeout}
+	s := newServer(p)
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	return s.Serve(l)
+	return s.Serve(new(limit).listener(l))
 }
