@@ -71,6 +71,7 @@
 //	lib/link/tracking      the limits of the kernel's connection tracking
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours
 //	lib/nftables           our table of nftables, made equal to a value
+//	lib/nftables/element   elements of sets and maps, as the kernel has them
 //	lib/nftables/foreign   tables of others that drop packets of pods
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations

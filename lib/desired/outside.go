@@ -2,10 +2,12 @@ package desired
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
 )
 
 // outside are the addresses outside with frontends of Services, for package answer.
@@ -52,4 +54,27 @@ func (x outside) Local(a netip.Addr) func(node string) int {
 		}
 		return n
 	}
+}
+
+// outdate records addresses outside for chooseGateways.
+func (x *Services) outdate(addrs []netip.Addr) {
+	for _, a := range addrs {
+		x.outdated[a] = true
+	}
+}
+
+// chooseGateways chooses the gateways of outdated addresses, after all changes of an event: many Services may have the
+// same addresses. It returns the units affected.
+func (x *Services) chooseGateways() []nb.Unit {
+	addrs := slices.Collect(maps.Keys(x.outdated))
+	x.outdated = map[netip.Addr]bool{}
+	return x.answers.Again(addrs...)
+}
+
+// addressesOf are the addresses with frontends of a Service, or of others because of it, for clients outside.
+func (x *Services) addressesOf(k service.Key) []netip.Addr {
+	if s := x.all[k]; s != nil {
+		return slices.Concat(s.Outside, s.ClusterIPs)
+	}
+	return nil
 }

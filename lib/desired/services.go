@@ -380,29 +380,6 @@ func (x *Services) updateTraits(k service.Key) []nb.Unit {
 	return append(touched, x.changedLocal(s, slices.AppendSeq(s.nodes(), maps.Keys(x.stale[k])))...)
 }
 
-// outdate records addresses outside for chooseGateways.
-func (x *Services) outdate(addrs []netip.Addr) {
-	for _, a := range addrs {
-		x.outdated[a] = true
-	}
-}
-
-// chooseGateways chooses the gateways of outdated addresses, after all changes of an event: many Services may have the
-// same addresses. It returns the units affected.
-func (x *Services) chooseGateways() []nb.Unit {
-	addrs := slices.Collect(maps.Keys(x.outdated))
-	x.outdated = map[netip.Addr]bool{}
-	return x.answers.Again(addrs...)
-}
-
-// addressesOf are the addresses with frontends of a Service, or of others because of it, for clients outside.
-func (x *Services) addressesOf(k service.Key) []netip.Addr {
-	if s := x.all[k]; s != nil {
-		return slices.Concat(s.Outside, s.ClusterIPs)
-	}
-	return nil
-}
-
 // resolved joins a Service and its slices, until the next event: its Lost is a view.
 func (x *Services) resolved(k service.Key) service.Resolved {
 	s := x.all[k]

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,16 +10,12 @@ import (
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/nftables/element"
 )
 
 // A kernel reads and changes our table by netlink, without a process. The text of rules is the work of nft.
 type kernel struct{ family netip.Addr }
-
-// Attributes of a verdict: NFTA_VERDICT_CODE and NFTA_VERDICT_CHAIN of linux/netfilter/nf_tables.h.
-const (
-	verdictCode  = 1
-	verdictChain = 2
-)
 
 // A rule of the kernel.
 type rule struct {
@@ -139,7 +134,7 @@ func (k kernel) rules(chain string) ([]rule, error) {
 }
 
 func ruleOf(data []byte) (r rule, err error) {
-	attributes, err := attributesOf(data)
+	attributes, err := element.Attributes(data)
 	if err != nil {
 		return r, err
 	}
@@ -154,12 +149,4 @@ func ruleOf(data []byte) (r rule, err error) {
 		}
 	}
 	return r, attributes.Err()
-}
-
-func attributesOf(data []byte) (*netlink.AttributeDecoder, error) {
-	d, err := netlink.NewAttributeDecoder(data)
-	if err == nil {
-		d.ByteOrder = binary.BigEndian
-	}
-	return d, err
 }

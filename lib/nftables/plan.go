@@ -198,7 +198,7 @@ func (p *plan) transaction(nft knftables.Interface, k kernel) (*knftables.Transa
 		tx.Flush(declaration(s, k.family))
 	}
 	for _, c := range p.deleted {
-		tx.Delete(element(c, false))
+		tx.Delete(elementOf(c, false))
 	}
 	rules, err := p.rules(k)
 	if err != nil {
@@ -208,7 +208,7 @@ func (p *plan) transaction(nft knftables.Interface, k kernel) (*knftables.Transa
 		r.command(tx)
 	}
 	for _, c := range p.added {
-		tx.Add(element(c, true))
+		tx.Add(elementOf(c, true))
 	}
 	for _, name := range p.goneMaps {
 		tx.Delete(&knftables.Map{Name: name})
@@ -249,8 +249,8 @@ func declaration(s ruleset.Set, family netip.Addr) knftables.Object {
 	return set
 }
 
-// element returns an element, with its value if it is to be added.
-func element(c change, full bool) *knftables.Element {
+// elementOf returns an element, with its value if it is to be added.
+func elementOf(c change, full bool) *knftables.Element {
 	e := &knftables.Element{Key: c.set.KeyOf(c.Element)}
 	if c.set.IsMap() {
 		e.Map = c.set.Name

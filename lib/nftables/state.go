@@ -8,6 +8,7 @@ import (
 
 	netfilter "github.com/google/nftables"
 
+	"ovn-k8s/lib/nftables/element"
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -144,7 +145,7 @@ func (s *state) parse(set ruleset.Set, family netip.Addr) {
 	}
 	parsed := contents{elements: make([]ruleset.Element, 0, len(c.raw))}
 	for _, raw := range c.raw {
-		e, err := decode(set, family, raw)
+		e, err := element.Decode(set, family, raw)
 		if err != nil {
 			parsed.foreign = true
 			continue

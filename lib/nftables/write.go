@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"ovn-k8s/lib/nftables/element"
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -97,7 +98,7 @@ func eachMessage(table *netfilter.Table, changes []change, send func(*netfilter.
 		set := changes[0].set
 		var elements []netfilter.SetElement
 		for len(changes) > 0 && len(elements) < perMessage && changes[0].set.Name == set.Name {
-			e, err := encode(set, changes[0].Element)
+			e, err := element.Encode(set, changes[0].Element)
 			if err != nil {
 				return fmt.Errorf("element of %s: %w", set.Name, err)
 			}
@@ -206,7 +207,7 @@ func (w *writer) source() expr.Any {
 }
 
 func (w *writer) translation(s ruleset.Translate) ([]expr.Any, error) {
-	number, known := protocols[s.Protocol]
+	number, known := element.Protocols[s.Protocol]
 	if !known {
 		return nil, fmt.Errorf("unknown protocol %q", s.Protocol)
 	}

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,5 +78,24 @@ func writeAsNFT(t *testing.T, family netip.Addr, endpoints int) {
 	}
 	if left, err := NewTable(family, link.PacketFilterGeneration).Plan("svc-", want); err != nil || len(left) > 0 {
 		t.Errorf("read again: %v, %q", err, left)
+	}
+}
+
+// A set of clients is made without a size: for one, the kernel allocates as much memory at once. It gets the usual one with the
+// rule that adds clients.
+func TestSetsOfClientsBeginSmall(t *testing.T) {
+	namespace.Load(t, "")
+	table := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	synced(t, table, balanced(netip.IPv4Unspecified(), 1))
+	want := balanced(netip.IPv4Unspecified(), 1)
+	want.Sets = append(want.Sets, ruleset.Set{Name: "svc-clients-later", Key: []ruleset.Field{ruleset.Source}, Timeout: 60})
+	synced(t, table, want)
+	if text := nft(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); strings.Contains(text, "size") {
+		t.Errorf("it has a size:\n%s", text)
+	}
+	want.Chains = append(want.Chains, ruleset.Chain{Name: "svc-later", Rules: []ruleset.Rule{ruleset.NewRule("", ruleset.Remember{Set: "svc-clients-later", Family: netip.IPv4Unspecified()})}})
+	synced(t, table, want)
+	if text := nft(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); !strings.Contains(text, "size 65535") {
+		t.Errorf("with a rule:\n%s", text)
 	}
 }

@@ -1,4 +1,4 @@
-package nftables
+package element
 
 import (
 	"math/rand/v2"
@@ -39,11 +39,11 @@ func TestDecodeIsTheInverse(t *testing.T) {
 					case ruleset.AddrPort:
 						e.To = netip.AddrPortFrom(addr(), uint16(r.UintN(1<<16)))
 					}
-					raw, err := encode(set, e)
+					raw, err := Encode(set, e)
 					if value == ruleset.Verdict { // the kernel's form of a verdict comes from the kernel
 						raw.Val = []byte{8, 0, verdictCode, 0, 0, 0, 0, 0}
 					}
-					if got, err2 := decode(set, family, raw); err != nil || err2 != nil || got != e {
+					if got, err2 := Decode(set, family, raw); err != nil || err2 != nil || got != e {
 						t.Fatalf("%+v is %+v: %v, %v", e, got, err, err2)
 					}
 				}
@@ -69,12 +69,12 @@ func TestUnknownElements(t *testing.T) {
 		"not a prefix":   {bySource, netfilter.SetElement{Key: []byte{10, 0, 0, 1}, KeyEnd: []byte{10, 0, 0, 7}}},
 		"empty interval": {bySource, netfilter.SetElement{Key: []byte{10, 0, 0, 1}, KeyEnd: []byte{}}},
 	} {
-		if e, err := decode(tt.set, netip.IPv4Unspecified(), tt.raw); err == nil {
+		if e, err := Decode(tt.set, netip.IPv4Unspecified(), tt.raw); err == nil {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
 	for _, e := range []ruleset.Element{{Destination: netip.MustParseAddr("192.0.2.1"), Protocol: "icmp", Verdict: "drop"}, {Destination: netip.MustParseAddr("192.0.2.1"), Protocol: "tcp", Verdict: "accept"}} {
-		if _, err := encode(byAddress, e); err == nil {
+		if _, err := Encode(byAddress, e); err == nil {
 			t.Errorf("%+v is encoded", e)
 		}
 	}
@@ -84,6 +84,6 @@ func FuzzDecode(f *testing.F) {
 	set := ruleset.Set{Key: []ruleset.Field{ruleset.Source, ruleset.Destination, ruleset.Protocol, ruleset.Port}, Value: ruleset.Verdict}
 	f.Add(make([]byte, 16), make([]byte, 16), []byte{8, 0, verdictCode, 0, 0, 0, 0, 0})
 	f.Fuzz(func(_ *testing.T, key, end, value []byte) {
-		_, _ = decode(set, netip.IPv4Unspecified(), netfilter.SetElement{Key: key, KeyEnd: end, Val: value})
+		_, _ = Decode(set, netip.IPv4Unspecified(), netfilter.SetElement{Key: key, KeyEnd: end, Val: value})
 	})
 }

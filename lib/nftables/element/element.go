@@ -1,4 +1,5 @@
-package nftables
+// Package element translates elements of sets and maps to the form of the kernel, and back.
+package element
 
 import (
 	"encoding/binary"
@@ -8,18 +9,19 @@ import (
 
 	netfilter "github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 
 	"ovn-k8s/lib/ruleset"
 )
 
-// protocols are the numbers of protocols by the names in elements (IANA, Protocol Numbers).
-var protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132}
+// Protocols are the numbers of protocols by the names in elements (IANA, Protocol Numbers).
+var Protocols = map[string]byte{"tcp": 6, "udp": 17, "sctp": 132}
 
 // register is the size of the kernel's registers: each field of a key or value begins with one.
 const register = 4
 
-// encode returns an element as the kernel has it.
-func encode(set ruleset.Set, e ruleset.Element) (out netfilter.SetElement, err error) {
+// Encode returns an element as the kernel has it.
+func Encode(set ruleset.Set, e ruleset.Element) (out netfilter.SetElement, err error) {
 	for _, f := range set.Key {
 		from, to := []byte(nil), []byte(nil)
 		switch f {
@@ -28,7 +30,7 @@ func encode(set ruleset.Set, e ruleset.Element) (out netfilter.SetElement, err e
 		case ruleset.Destination:
 			from = e.Destination.AsSlice()
 		case ruleset.Protocol:
-			number, known := protocols[e.Protocol]
+			number, known := Protocols[e.Protocol]
 			if !known {
 				return out, fmt.Errorf("unknown protocol %q", e.Protocol)
 			}
@@ -79,8 +81,8 @@ func last(p netip.Prefix) []byte {
 	return b
 }
 
-// decode is the inverse of encode. The error is about elements of other programs.
-func decode(set ruleset.Set, family netip.Addr, raw netfilter.SetElement) (e ruleset.Element, err error) {
+// Decode is the inverse of Encode. The error is about elements of other programs.
+func Decode(set ruleset.Set, family netip.Addr, raw netfilter.SetElement) (e ruleset.Element, err error) {
 	key := fields{left: raw.Key, size: family.BitLen() / 8}
 	end := fields{left: raw.KeyEnd, size: key.size}
 	if raw.KeyEnd == nil {
@@ -119,9 +121,24 @@ func decode(set ruleset.Set, family netip.Addr, raw netfilter.SetElement) (e rul
 	return e, err
 }
 
+// Attributes of a verdict: NFTA_VERDICT_CODE and NFTA_VERDICT_CHAIN of linux/netfilter/nf_tables.h.
+const (
+	verdictCode  = 1
+	verdictChain = 2
+)
+
+// Attributes decodes attributes of netlink.
+func Attributes(data []byte) (*netlink.AttributeDecoder, error) {
+	d, err := netlink.NewAttributeDecoder(data)
+	if err == nil {
+		d.ByteOrder = binary.BigEndian
+	}
+	return d, err
+}
+
 // verdict formats a verdict: attributes with its code and, for a goto, the chain.
 func verdict(value []byte) (string, error) {
-	attributes, err := attributesOf(value)
+	attributes, err := Attributes(value)
 	if err != nil {
 		return "", fmt.Errorf("unexpected verdict %x: %w", value, err)
 	}
@@ -173,7 +190,7 @@ func (f *fields) port() uint16 { return binary.BigEndian.Uint16(f.next(2)) }
 
 func (f *fields) protocol() string {
 	number := f.next(1)[0]
-	for name, n := range protocols {
+	for name, n := range Protocols {
 		if n == number {
 			return name
 		}
