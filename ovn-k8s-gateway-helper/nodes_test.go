@@ -129,7 +129,7 @@ func TestRulesWaitForTheNodes(t *testing.T) {
 	p.Stop()
 
 	api.set(nil, true)
-	p = w.launchBare(append(args, "--pidfile")...)
+	w.launchBare(append(args, "--pidfile")...)
 	w.eventually("nothing else is awaited", known)
 	w.eventually("no rule for the ExternalIP", func() bool { return !has(external)() })
 	if !has(host.PerFirewall(services, "tcp . 30082"))() || !route() {

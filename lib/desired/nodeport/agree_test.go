@@ -315,7 +315,7 @@ func TestRenderersAgree(t *testing.T) {
 				return nil, f.Kind != service.ClusterIP && bridgeflows.Bridge{Addrs: p.addrs[:]}.Takes(f)
 			}), p.flows(all))
 			check("connections of "+p.node.Name, p.wanted(all, overUDP(p.tracked)), p.kept(all, p.stale(all)))
-			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(service.Frontend.Backends)), p.kept(all, StaleInside(all)))
+			check("connections in Open vSwitch of "+p.node.Name, p.wanted(all, overUDP(service.Frontend.Backends)), p.kept(all, service.StaleUDP(all)))
 		}
 		check("service/show", shown(all), summarized(r, at))
 	}

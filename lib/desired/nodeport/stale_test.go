@@ -83,10 +83,10 @@ func TestOwnStaleConnections(t *testing.T) {
 
 func TestStaleConnectionsInside(t *testing.T) {
 	udp := func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }
-	if StaleInside(web()) != nil {
+	if service.StaleUDP(web()) != nil {
 		t.Error("there is no way in for UDP")
 	}
-	stale := StaleInside(web(udp))
+	stale := service.StaleUDP(web(udp))
 	for _, tt := range []struct {
 		to, answers string
 		want        bool

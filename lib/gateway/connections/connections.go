@@ -10,7 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ofctl"
 )
@@ -133,7 +132,7 @@ func (o *OVS) Forget(ctx context.Context, frontends service.List) error {
 
 // connectionsOf lists the connections to endpoints of UDP frontends, sorted.
 func connectionsOf(frontends service.List) (out []ofctl.Connection) {
-	for to, endpoints := range nodeport.UDPAnswers(frontends) {
+	for to, endpoints := range service.UDPAnswers(frontends) {
 		for a := range endpoints {
 			out = append(out, ofctl.Connection{To: to, Answers: a})
 		}
@@ -172,7 +171,7 @@ func (o *OVS) forget(ctx context.Context, frontends service.List, first bool, du
 
 // read reads all connections tracked by Open vSwitch, and deletes the stale ones.
 func (o *OVS) read(ctx context.Context, frontends service.List) error {
-	is := nodeport.StaleInside(frontends)
+	is := service.StaleUDP(frontends)
 	if is == nil {
 		return nil
 	}
