@@ -59,7 +59,7 @@ func rowsOf(t *testing.T, kubeconfig string, options ...string) []string {
 	nodes := kubernetes.Client().CoreV1().Nodes()
 	defer func() {
 		_ = nodes.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})
-		_ = kubernetes.Client().CoreV1().ConfigMaps("ovn-kubernetes").Delete(context.Background(), names.TopologyConfigMap, metav1.DeleteOptions{})
+		forget(kubernetes)
 	}()
 	line := "-init-master=n1 -k8s-kubeconfig=" + kubeconfig + " -nb-address=" + central.NBTCP + " -sb-address=" + central.SBTCP + " " + strings.Join(options, " ")
 	p := h.start(strings.Fields(line))
