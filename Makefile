@@ -82,7 +82,7 @@ test-boot: prepare
 	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_REBOOTS=$(or $(ROUNDS),10) OVNK8S_TEST_REBOOTS_SEED=$(SEED) OVNK8S_TEST_RA_SECONDS=120 \
 		go test -count=1 ./test/boot -run 'TestReboots/$(SETUP)' -parallel $(or $(PARALLEL),4) -v -timeout 6h
 	OVNK8S_TEST_NEED=node OVNK8S_TEST_BOOT_ROUNDS=1 OVNK8S_TEST_RA_SECONDS=120 \
-		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements' -v -timeout 1h
+		go test -count=1 ./ovn-k8s-util -run 'Boot|Service|RouterAdvertisements|KeepALease' -v -timeout 1h
 
 ## test-kills: 200 kills of a node of ovnkube at drawn moments of its start (KILLS= for each of nine cases), half an hour; as root
 test-kills: prepare
