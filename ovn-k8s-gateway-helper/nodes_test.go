@@ -16,12 +16,12 @@ import (
 	"ovn-k8s/test/host"
 )
 
-// lateNodes is an API server whose Nodes can be read late, or not at all.
+// lateNodes is an API server: its Nodes can be read late, or not at all.
 type lateNodes struct {
 	mu      sync.Mutex
 	held    chan struct{}   // requests for Nodes wait until it is closed; nil: they do not wait
 	refused bool            // instead of an answer
-	watched map[string]bool // resources whose list was received
+	watched map[string]bool // resources with a list received
 }
 
 // set is what happens to requests from now on.

@@ -24,7 +24,7 @@ func newNodes(t *testing.T) nodes {
 	return n
 }
 
-// forget deletes the copy of the topology, from which a master restores an empty database.
+// forget deletes the copy of the topology: a master would restore an empty database from it.
 func forget(cluster *kubetest.Cluster) {
 	_ = cluster.Client().CoreV1().ConfigMaps("ovn-kubernetes").Delete(context.Background(), names.TopologyConfigMap, metav1.DeleteOptions{})
 }
@@ -93,7 +93,7 @@ func TestRangesWithoutNodesInTheFile(t *testing.T) {
 	}
 }
 
-// Without its database the master cannot judge ranges that it has refused: they stay unused. Other credentials are used.
+// Without its database the master cannot judge ranges refused before: they stay unused. Other credentials are used.
 func TestRefusedRangesWithoutTheDatabase(t *testing.T) {
 	n := newNodes(t)
 	central := n.startCentral()

@@ -71,7 +71,7 @@ func TestANextHopTakesNoAddressOfALoadBalancer(t *testing.T) {
 				Mode: mode, Interface: "breth0", Chassis: "c2", Node: "n2", MAC: "02:00:00:00:00:02", IPs: prefixes("198.18.0.2/32"), NextHops: []netip.Addr{addr(hop)},
 			}
 			if hop == its {
-				c.Gateways = maps.Clone(c.Gateways) // a gateway there: a host that is the router of others
+				c.Gateways = maps.Clone(c.Gateways) // a gateway there: a host may be the router of others
 				g := c.Gateways["gw1"]
 				g.IPs = prefixes(its + "/24")
 				c.Gateways["gw1"] = g
@@ -92,7 +92,7 @@ func TestANextHopTakesNoAddressOfALoadBalancer(t *testing.T) {
 				if a := w.Answers.Answering(addr(hop)); (a != "") != (hop == vip) {
 					t.Errorf("next hop %s (%s): %q answers", hop, mode, a)
 				}
-				w.Remove(of) // which comes before external IPs
+				w.Remove(of) // it comes before external IPs
 				w.Put(outsideService("other", 2, vip))
 				rows, _ = w.Rows("service/default/other")
 				if text := fmt.Sprint(rows); hop == vip && strings.Contains(text, vip) != (mode == topology.Local) {

@@ -45,7 +45,7 @@ var (
 // ErrMissing means that the program of the setting does not work.
 var ErrMissing = errors.New("no packet filter for the rules of this host")
 
-// ErrRefused means that the kernel refuses rules of some Services, which the error names. All others are written.
+// ErrRefused means: the kernel refuses rules of some Services, named by the error. All others are written.
 var ErrRefused = nftables.ErrRefused
 
 // A Firewall is the packet filter of one family, as a setting chooses. It looks for the programs until they work, and

@@ -11,10 +11,10 @@ import (
 	"ovn-k8s/lib/ruleset"
 )
 
-// ErrRefused means that the kernel refuses parts of a wanted table. All others are written.
+// ErrRefused means: the kernel refuses parts of a wanted table. All others are written.
 var ErrRefused = errors.New("the kernel refuses")
 
-// errLarge means that a table has more new objects than maxNew, in several parts.
+// errLarge means: a table has more new objects than maxNew, in several parts.
 var errLarge = errors.New("too many new objects for one transaction")
 
 // maxNew bounds the new sets and chains of one transaction, unless they are of one part. The kernel finds a set by looking at
@@ -79,10 +79,10 @@ func (s *steps) run(ctx context.Context) error {
 	return fmt.Errorf("%w rules of %s: %w", ErrRefused, owners(s.refused), s.why)
 }
 
-// size is the number of objects in a part that may be new.
+// size is the number of objects in a part: all may be new.
 func size(part *ruleset.Table) int { return len(part.Chains) + len(part.Sets) }
 
-// group writes some parts, or those of them that the kernel does not refuse.
+// group writes some parts, but for those refused by the kernel.
 func (s *steps) group(ctx context.Context, parts []*ruleset.Table) error {
 	times := 1
 	if len(parts) == 1 {
@@ -108,7 +108,7 @@ func (s *steps) group(ctx context.Context, parts []*ruleset.Table) error {
 	return nil
 }
 
-// write writes some parts beside those that are done, and former ones, and removes all else.
+// write writes some parts beside the done and the former ones, and removes all else.
 func (s *steps) write(ctx context.Context, parts []*ruleset.Table, times int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -121,7 +121,7 @@ func (s *steps) write(ctx context.Context, parts []*ruleset.Table, times int) er
 	return err
 }
 
-// besides returns the former parts that have nothing in common with some parts, nor their owners.
+// besides returns the former parts with nothing in common with some parts, nor their owners.
 func besides(parts, former []*ruleset.Table) (rest []*ruleset.Table) {
 	type key struct {
 		set string
@@ -183,7 +183,7 @@ func (p *plan) split(parts []*ruleset.Table) (same, changed []*ruleset.Table) {
 	return same, changed
 }
 
-// maxOwners bounds the owners that an error names.
+// maxOwners bounds the owners named by an error.
 const maxOwners = 4
 
 // owners names the owners of parts.

@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/test/namespace"
 )
 
-// owned is a part of a Service with an element and a chain that goes to another one; the kernel refuses a chain that is not there.
+// owned is a part of a Service with an element and a chain with a jump to another one; the kernel refuses a missing chain.
 func owned(at byte, to string) *ruleset.Table {
 	p := part(at, fmt.Sprint("of-", at))
 	p.Owner = fmt.Sprint("service default/web-", at)
@@ -21,7 +21,7 @@ func owned(at byte, to string) *ruleset.Table {
 	return p
 }
 
-// L3: a part that the kernel refuses holds back no other one. The error names its Service, which keeps its former rules.
+// L3: a refused part holds back no other one. The error names its Service, which keeps its former rules.
 func TestARefusedPartHoldsBackNoOther(t *testing.T) {
 	namespace.Load(t, "")
 	inParts := func(parts ...*ruleset.Table) ruleset.Table {

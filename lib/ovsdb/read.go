@@ -61,7 +61,7 @@ func (d *dialer) watchReading(ctx context.Context, c *conn) error {
 	}
 }
 
-// progress reports that tables are being read.
+// progress reports the reading of tables.
 func (d *dialer) progress() {
 	if d.options.Reading != nil {
 		d.options.Reading()

@@ -221,7 +221,7 @@ func TestDroppedEvents(t *testing.T) {
 	<-up
 }
 
-// looks is a log that has a value for each line about the progress.
+// looks is a log with a value for each line about the progress.
 type looks chan struct{}
 
 func (l looks) Write(p []byte) (int, error) {

@@ -11,7 +11,7 @@ type Manager struct {
 	Links string
 }
 
-// networkdLinks has what systemd-networkd does, from its own files or from those that netplan writes for it.
+// networkdLinks has what systemd-networkd does, from its own files or netplan's.
 const networkdLinks = "/run/systemd/netif/links"
 
 // The network managers. Ifupdown, NetworkScripts and Netplan configure at boot from files, the others also at run time.

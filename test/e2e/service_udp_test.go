@@ -53,7 +53,7 @@ func TestAnAgentOfTheHostUnderUDP(t *testing.T) {
 	}
 }
 
-// A client outside leaves an endpoint that has drained, and not before, though the end changes no rule of the host.
+// A client outside leaves an endpoint after its end, and not before, though the end changes no rule of the host.
 func TestADrainedEndpointUnderUDP(t *testing.T) {
 	p := pods(t, map[string]string{"web-a": "minion1", "web-b": "minion1"})
 	addGateway(t, cluster.Node("minion1"), world.Dedicated)

@@ -67,8 +67,8 @@ type response struct {
 	body   []byte
 }
 
-// readResponse reads a response of a server that gives its length, as ours does. The standard client of HTTP is not used: what it
-// links, such as TLS, takes a fifth of the CPU time of the program to initialize.
+// readResponse reads a response of a server that gives its length, as ours does. The standard client of HTTP is not used: its
+// packages, such as TLS, take a fifth of the CPU time of the program to initialize.
 func readResponse(c io.Reader) (response, error) {
 	lines := textproto.NewReader(bufio.NewReader(io.LimitReader(c, maxAnswer)))
 	first, err := lines.ReadLine()

@@ -53,7 +53,7 @@ func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
 // maxNeighbours bounds the neighbours for one NodePort: each is a chain. There may be a thousand nodes with endpoints.
 const maxNeighbours = 10
 
-// nearest returns the neighbours that follow this host in the order of names, so that hosts use different ones.
+// nearest returns the neighbours after this host in the order of names: hosts use different ones.
 func (h Host) nearest(all service.Endpoints) service.Endpoints {
 	if len(all) <= maxNeighbours {
 		return all

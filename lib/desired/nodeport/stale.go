@@ -13,7 +13,7 @@ import (
 
 // A Tracked is what the host's conntrack table may hold for connections of UDP, of one family. See Equal.
 type Tracked struct {
-	// answers are the addresses that may answer, by those of frontends and hostPorts.
+	// answers are the allowed addresses of answers, by those of frontends and hostPorts.
 	answers map[netip.AddrPort]map[netip.AddrPort]bool
 	// Translated: rules of this host lead packets to some of them.
 	Translated bool
@@ -71,7 +71,7 @@ func (t *Tracked) addOwn(h Host, family netip.Addr, f service.Frontend) {
 	b := ruleBuilder{Host: h, Family: family}
 	translated := b.translatesOwn(f)
 	good := map[netip.AddrPort]bool{}
-	for _, e := range f.Backends() { // those that end may answer on
+	for _, e := range f.Backends() { // also draining ones
 		if translated || b.isOwn(e) {
 			good[e.AddrPort()] = true
 		}

@@ -120,7 +120,7 @@ func TestAClaimToANextHopOfAnother(t *testing.T) {
 		s.claim(name, map[string]string{"n1": "c1", "n2": "c2"}[name], map[string]string{"n1": "192.0.2.3/32", "n2": "192.0.2.4/32"}[name], via("192.0.2.1", topology.Bridge))
 		s.problem(s.next(s.put(name)), name, refused)
 	}
-	// A Node that reports the router's address does not keep others from it.
+	// A Node keeps nobody from the router by reporting its address.
 	s.claim("n1", "c1", "192.0.2.3/24", via("192.0.2.254", topology.Bridge))
 	s.problem(s.next(s.put("n1")), "n1", "")
 	victim := s.nodes["victim"].DeepCopy()

@@ -14,7 +14,7 @@ const (
 	everywhere = 32 // no set is left out; more than each rank
 )
 
-// rankOf is the rank of a namespace with a number of sets. It is coarse, so that few changes matter.
+// rankOf is the rank of a namespace with a number of sets. It is coarse: few changes matter.
 func rankOf(sets int) int { return bits.Len(uint(sets)) }
 
 // A tally counts sets and their ports.
@@ -100,7 +100,7 @@ func (s *state) counts(n *numbers, set *portSet) bool {
 	return set.rank <= s.reach || at != nil && at.classes[set] > 0
 }
 
-// leftOut describes the pods to which named ports allow nothing, "" if there are none.
+// leftOut describes the pods without connections by named ports, "" if there are none.
 func (s *state) leftOut(l limits) string {
 	if s.reach == nowhere || s.reach == everywhere {
 		return ""

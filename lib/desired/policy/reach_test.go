@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/lib/desired/pod"
 )
 
-// toNamed is a policy of ns-0 that lets its pods connect to the port p0 of all pods.
+// toNamed is a policy of ns-0: its pods may connect to the port p0 of all pods.
 func toNamed() *networkingv1.NetworkPolicy {
 	ports, _ := named(1, 0)
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns-0", Name: "named"}}

@@ -19,8 +19,8 @@ import (
 // new message to each of them.
 const MaxNamed = 4
 
-// Services decides between Services with the same frontend. Cluster IPs, which Kubernetes allocates, come before addresses
-// of load balancers, which controllers assign, and these before addresses and ports written by users; then the older
+// Services decides between Services with the same frontend. Cluster IPs, allocated by Kubernetes, come before addresses
+// of load balancers, assigned by controllers, and these before addresses and ports written by users; then the older
 // Service is first. A cluster IP belongs to its Service with all ports: no other Service gets another port of it. The zero
 // value is empty.
 //

@@ -69,7 +69,7 @@ func (r *Resolved) Spare() int {
 	return rounded(max(n[0], n[1]) - free)
 }
 
-// rounded rounds up by at most an eighth, so that few changes of endpoints change which Services are refused.
+// rounded rounds up by at most an eighth: so few changes of endpoints refuse other Services.
 func rounded(n int) int {
 	n = max(0, n)
 	step := 1 << max(0, bits.Len(uint(n))-4)

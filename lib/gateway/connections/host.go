@@ -9,7 +9,7 @@ import (
 	"ovn-k8s/lib/link"
 )
 
-// A Host deletes the stale UDP connections of one family that the host's kernel tracks. It begins by looking at all.
+// A Host deletes stale UDP connections of one family in the host's kernel. It begins by looking at all.
 type Host struct {
 	Family netip.Addr
 	Log    *logrus.Entry

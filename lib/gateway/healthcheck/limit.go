@@ -21,8 +21,8 @@ func newServer(h http.Handler) *http.Server {
 	return s
 }
 
-// A limit bounds the open connections of some listeners. Another one closes the oldest: so clients that send nothing hold up
-// no load balancer, which sends its request at once. The zero value has none.
+// A limit bounds the open connections of some listeners. Another one closes the oldest: so silent clients hold up
+// no load balancer, whose request comes at once. The zero value has none.
 type limit struct {
 	mu   sync.Mutex
 	open []*limited // the oldest first

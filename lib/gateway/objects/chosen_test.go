@@ -14,7 +14,7 @@ import (
 	"ovn-k8s/lib/kube"
 )
 
-// takeNodePorts records a Service with NodePorts and endpoints, which Services of the same number share.
+// takeNodePorts records a Service with NodePorts and endpoints, shared by Services of the same number.
 func takeNodePorts(o *Objects, name string, number, ports, endpoints, nodes int, first string, change func(*corev1.Service)) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.Unix(int64(number), 0)}}
 	s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeNodePort, fmt.Sprintf("172.30.%d.%d", number/250, 1+number%250)

@@ -11,7 +11,7 @@ import (
 type Lease struct {
 	Left time.Duration // until the address ends
 	Age  time.Duration // since a program has set the lifetime, when the record was read
-	// Renewed means that a program has set the lifetime since the address was added.
+	// Renewed: a program has set the lifetime since the address was added.
 	Renewed bool
 }
 

@@ -34,7 +34,7 @@ func (r Record) Way() (w Way, ok bool) {
 	return w, true
 }
 
-// wayAttrs are the attributes of routes that a Way has, or that the kernel adds.
+// wayAttrs are the attributes of routes in a Way, or added by the kernel.
 var wayAttrs = []uint16{
 	unix.RTA_DST, unix.RTA_OIF, unix.RTA_GATEWAY, unix.RTA_TABLE, unix.RTA_PRIORITY, unix.RTA_PREFSRC, unix.RTA_MULTIPATH, unix.RTA_METRICS,
 	unix.RTA_CACHEINFO, unix.RTA_PREF,
@@ -66,9 +66,9 @@ type Way struct {
 	Via           []netip.Addr // next hops; none: directly connected
 	OnLink        bool         // the next hops are in no subnet of the interface
 	Source        netip.Addr   // the preferred source address, the zero Addr if there is none
-	MTU           uint32       // 0: that of the interface
+	MTU           uint32       // 0: the interface's
 	Metric, Table uint32
-	// Whole means that the route has no other attributes.
+	// Whole: the route has no other attributes.
 	Whole bool
 }
 

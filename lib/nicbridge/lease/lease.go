@@ -60,7 +60,7 @@ func (l *Leases) Check(bridge string, nics []string, warn, renewed func(text str
 	if err != nil {
 		return err
 	}
-	told := map[subject]line{} // without addresses that are gone
+	told := map[subject]line{} // of addresses that are still there
 	for of, last := range l.told {
 		if of.bridge != bridge {
 			told[of] = last

@@ -66,7 +66,7 @@ func run(t *testing.T, commands ...string) {
 	}
 }
 
-// said returns the addresses about which a check has said something.
+// said returns the addresses named by a check.
 func (l *Leases) said(t *testing.T) (warned, renewed []string) {
 	t.Helper()
 	add := func(list *[]string) func(string) {

@@ -123,7 +123,7 @@ func (l layout) arguments(w ifstate.Way) string {
 	return out
 }
 
-// usualMTU is the MTU of Ethernet, which a NIC has without configuration.
+// usualMTU is the MTU of Ethernet, and of a NIC without configuration.
 const usualMTU = 1500
 
 // jumbo reports whether the MTU of the NIC has to be configured. Open vSwitch's database has only that of the bridge.

@@ -61,7 +61,7 @@ func check(t *testing.T, text func(layout) []string, rows []row) {
 	}
 }
 
-// The interface that makes a bond or VLAN is brought up first, and its stanza keeps what makes it.
+// A bond or VLAN is brought up first, and its stanza keeps its own lines.
 func TestIfupdown(t *testing.T) {
 	const route = "    up ip route replace 0.0.0.0/0 via 198.51.100.1 src 192.0.2.5 mtu 1400 dev br"
 	check(t, ifupdownText, []row{
@@ -83,7 +83,7 @@ func TestNetworkScripts(t *testing.T) {
 	})
 }
 
-// The definition of the NIC stays in its section, with the keys that make or match it.
+// The definition of the NIC stays in its section, with its own keys.
 func TestNetplan(t *testing.T) {
 	const off = ": {dhcp4: false, dhcp6: false, accept-ra: false, link-local: [], optional: true"
 	check(t, netplanText, []row{
@@ -97,7 +97,7 @@ func TestNetplan(t *testing.T) {
 	})
 }
 
-// A definition by match may be that of other interfaces: files that precede netplan's are for this one alone.
+// A definition by match may be that of other interfaces: files with precedence over netplan's are for this one alone.
 func TestNetplanByMatch(t *testing.T) {
 	check(t, func(l layout) []string {
 		l.file = "/run/systemd/network/10-netplan-all-en.network"
@@ -147,7 +147,7 @@ func TestNetworkd(t *testing.T) {
 	}
 }
 
-// Gateways of the other family are left to those who know them.
+// Gateways of the other family are left to managers with a word for them.
 func TestGatewaysOfTheOtherFamily(t *testing.T) {
 	l := on("eth0", "device", 1500)
 	l.ways = []ifstate.Way{{To: netip.MustParsePrefix("10.0.0.0/8"), Via: []netip.Addr{netip.MustParseAddr("fe80::1")}, Table: ifstate.Main}}

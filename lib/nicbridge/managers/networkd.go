@@ -104,7 +104,7 @@ func networkdText(l layout) []string {
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
 }
 
-// networkdPort is the .network file of the NIC. It repeats lines of the former one, which it outranks.
+// networkdPort is the .network file of the NIC. It repeats lines of the former one and outranks it.
 func (l layout) networkdPort() []string {
 	former := filepath.Base(l.file)
 	file := "05-" + l.NIC + ".network"
@@ -167,7 +167,7 @@ func (l layout) definition() string {
 	return l.NIC
 }
 
-// netplanFiles is the beginning of the names of files that netplan writes for systemd-networkd.
+// netplanFiles is the beginning of the names of netplan's files for systemd-networkd.
 const netplanFiles = "/run/systemd/network/10-netplan-"
 
 // networkdRoute is the section for a route.

@@ -38,7 +38,7 @@ func nmcliText(l layout) []string {
 	}
 }
 
-// nmcliPort is the command that takes the addresses from the connection of the NIC.
+// nmcliPort is the command to take the addresses from the connection of the NIC.
 func (l layout) nmcliPort() string {
 	out := "nmcli connection modify " + l.connection
 	for _, family := range []string{"ipv4", "ipv6"} {

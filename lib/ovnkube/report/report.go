@@ -50,7 +50,7 @@ func Advice(log *logrus.Entry) func(string) {
 	}
 }
 
-// things splits an advice: commands join the line that says to run them.
+// things splits an advice: commands join the line before them.
 func things(text string) (lines []string) {
 	commands := false // follow
 	for line := range strings.Lines(text) {

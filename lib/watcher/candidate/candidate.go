@@ -52,7 +52,7 @@ func (c *Connection) Up() { c.set(nil) }
 // Down records the loss of the connection.
 func (c *Connection) Down(why error) { c.set(why) }
 
-// Progress records that a new connection reads the database.
+// Progress records news of a connection still reading the database.
 func (c *Connection) Progress() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,7 +64,7 @@ func TestPatienceWhileTheDatabaseIsRead(t *testing.T) {
 		var c Connection
 		held, stop := c.Within(t.Context())
 		defer stop()
-		c.Progress() // of a connection that replaces another
+		c.Progress() // of a new connection
 		lost := time.Now()
 		c.Down(errDown)
 		for range 10 {

@@ -71,7 +71,7 @@ func TestDisconnectedPodsAreToldOnce(t *testing.T) {
 	}
 }
 
-// wrong is a World in which pods have the wrong addresses.
+// wrong is a World whose pods have wrong addresses.
 type wrong struct {
 	World
 	of map[nb.Unit]string

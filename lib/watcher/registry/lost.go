@@ -117,7 +117,7 @@ func (y *Copy) tell(lost []string) {
 	y.event("TopologyLost", text)
 }
 
-// tellUnreadable tells the same way, once, that the copy cannot be parsed.
+// tellUnreadable tells the same way, once, of an unreadable copy.
 func (y *Copy) tellUnreadable(err error) {
 	if y.toldBad {
 		return

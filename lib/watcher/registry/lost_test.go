@@ -24,7 +24,7 @@ func (a *api) ReadConfigMap(context.Context, types.NamespacedName) (map[string]s
 
 func (a *api) Warn(_ runtime.Object, reason, _ string) { a.events = append(a.events, reason) }
 
-// A keeper is a Copy that keeps what its record lacks.
+// A keeper is a Copy with what its record lacks.
 type keeper struct {
 	*Copy
 	*api

@@ -67,7 +67,7 @@ type Copy struct {
 	toldBad bool                              // people know of it
 }
 
-// An Unreadable is the error of Read about a copy that cannot be parsed.
+// An Unreadable is the error of Read about an unreadable copy.
 type Unreadable struct{ error }
 
 // Unwrap returns the reason.
