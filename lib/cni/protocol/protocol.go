@@ -83,6 +83,15 @@ func Print(r *types100.Result, version string) error {
 	return converted.Print()
 }
 
+// Answer is the result of ADD for an answer to a request with a version. A result that needs no conversion spares the shim
+// the work.
+func Answer(r types100.Result, version string) *types100.Result {
+	if version == "1.0.0" { // its format is that of 1.1.0
+		r.CNIVersion = version
+	}
+	return &r
+}
+
 const (
 	// Socket is the address of the CNI server.
 	Socket = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
@@ -92,7 +101,7 @@ const (
 
 // A Request is the body of an HTTP request to the CNI server, as JSON: POST / with the type application/json. Answers:
 //
-//	200  success; for ADD with the result in JSON, in the newest version of the specification
+//	200  success; for ADD with the result in JSON, in the version of Config if the newest format has it, else in the newest
 //	400  a Failure of the command, as application/json
 //	4xx  a request that cannot be executed, with one line as text/plain
 //	503  the server ends and has undone the command; the next server can be asked again

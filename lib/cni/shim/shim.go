@@ -5,6 +5,7 @@
 package shim
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -63,6 +65,7 @@ const (
 // Main serves the request of this process's environment and standard input, and returns the exit status: see
 // protocol.Main. release is the program's version, for people who run it by hand.
 func Main(release string) int {
+	runtime.GOMAXPROCS(1) // threads that only wait for work take a tenth of the CPU time
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	return protocol.Main(protocol.About(program, release), func(command string, args *skel.CmdArgs) (string, *types.Error) {
 		c := call{command, args, protocol.Socket}
@@ -97,11 +100,7 @@ func (c call) run(ctx context.Context) protocol.Failure {
 
 // print prints the result of ADD. If it cannot, ADD is undone.
 func (c call) print(result []byte) protocol.Failure {
-	r := &types100.Result{}
-	err := json.Unmarshal(result, r)
-	if err == nil {
-		err = protocol.Print(r, c.version())
-	}
+	err := printAs(c.version(), result)
 	if err == nil {
 		return protocol.Failure{Version: c.version()}
 	}
@@ -111,6 +110,23 @@ func (c call) print(result []byte) protocol.Failure {
 	defer cancel()
 	_, _ = undo.await(ctx) // if it fails, the runtime's DEL removes the rest
 	return c.failure(types.ErrIOFailure, "writing the result", err.Error())
+}
+
+// printAs prints a result of the server in a version of the specification.
+func printAs(version string, result []byte) error {
+	if bytes.HasPrefix(result, []byte(`{"cniVersion":"`+version+`",`)) { // it has the version
+		var text bytes.Buffer
+		if err := json.Indent(&text, result, "", "    "); err != nil {
+			return err
+		}
+		_, err := text.WriteTo(os.Stdout)
+		return err
+	}
+	r := &types100.Result{}
+	if err := json.Unmarshal(result, r); err != nil {
+		return err
+	}
+	return protocol.Print(r, version)
 }
 
 // await asks the server, again while it is away or ends. Commands may be repeated: to add an attachment again changes nothing.

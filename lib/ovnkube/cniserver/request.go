@@ -67,7 +67,7 @@ func (s *Server) execute(out writer, ctx context.Context, request cni.Request) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return out.send(http.StatusOK, a.Result)
+		return out.send(http.StatusOK, protocol.Answer(*a.Result, a.Version))
 	})
 	switch {
 	case answer.Err == nil && answer.Result == nil:
