@@ -32,11 +32,21 @@ func (c Config) WithAPIServer(other Config) Config {
 	c.APICA, c.APICAFile = other.APICA, other.APICAFile
 	c.origins, c.found = slices.Clone(c.origins), maps.Clone(c.found)
 	for i, o := range other.origins {
-		if slices.Contains([]string{kubeconfig, apiServer, apiToken, apiTokenFile, apiCA}, o.name) {
+		if ofAPIServer(o.name) {
 			c.origins[i], c.found[o.name] = o, other.found[o.name]
 		}
 	}
 	return c
+}
+
+// HasAPIServer reports whether the settings of WithAPIServer were read and are valid, whatever others are.
+func (c Config) HasAPIServer() bool {
+	return c.found != nil && !slices.ContainsFunc(c.failed, ofAPIServer)
+}
+
+// ofAPIServer reports whether a setting is one of WithAPIServer.
+func ofAPIServer(name string) bool {
+	return slices.Contains([]string{kubeconfig, apiServer, apiToken, apiTokenFile, apiCA}, name)
 }
 
 // apiServer returns the URL. The default scheme is http, as in the Python version.
@@ -48,7 +58,7 @@ func (r *Resolver) apiServer() string {
 	if strings.Contains(v, "@") {
 		// Not by Fail: it would print the password.
 		source := r.found[apiServer].source
-		r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
+		r.failAs(apiServer, fmt.Errorf("bad %s (from %s): it must not have a user or password; use %s", apiServer, source, apiToken))
 		r.set(apiServer, mask, source)
 		return ""
 	}
@@ -142,7 +152,7 @@ func (r *Resolver) pem(v string) string {
 		}
 		if block.Type != "CERTIFICATE" {
 			// Not by Fail: it would print a possible private key.
-			r.errs = append(r.errs, fmt.Errorf("bad %s (from %s): it has a %s; want certificates only", apiCA, r.found[apiCA].source, block.Type))
+			r.failAs(apiCA, fmt.Errorf("bad %s (from %s): it has a %s; want certificates only", apiCA, r.found[apiCA].source, block.Type))
 			r.set(apiCA, "PEM text", r.found[apiCA].source)
 			return ""
 		}

@@ -106,6 +106,7 @@ type Config struct {
 	settings []Setting
 	origins  []origin           // of settings
 	found    map[string]*origin // as in the Resolver
+	failed   []string           // names of settings with an invalid value
 }
 
 // Values of Config.Firewall.
@@ -168,7 +169,7 @@ func Resolve(s Sources, more ...func(*Resolver, *Config)) (Config, error) {
 	for _, set := range c.settings {
 		c.origins = append(c.origins, r.shown(set))
 	}
-	c.found = r.found
+	c.found, c.failed = r.found, r.failed
 	return c, errors.Join(r.errs...)
 }
 
@@ -190,6 +191,7 @@ type Resolver struct {
 	settings map[string]Setting
 	found    map[string]*origin
 	errs     []error
+	failed   []string // as in Config
 }
 
 // find searches the sources for a setting, in the order of precedence.
@@ -280,7 +282,12 @@ func (r *Resolver) Fail(name, want string) {
 	if !r.settings[name].Secret {
 		value = fmt.Sprintf(" %q", abbreviate(o.value))
 	}
-	r.errs = append(r.errs, fmt.Errorf("bad %s%s (from %s): %s", name, value, o.source, want))
+	r.failAs(name, fmt.Errorf("bad %s%s (from %s): %s", name, value, o.source, want))
+}
+
+// failAs is Fail with a text of its own.
+func (r *Resolver) failAs(name string, err error) {
+	r.errs, r.failed = append(r.errs, err), append(r.failed, name)
 }
 
 // Report records an error about several settings.

@@ -57,7 +57,8 @@ type Follower struct {
 	Switch *vswitch.Switch
 	// File is the configuration file; "": none.
 	File string
-	// Load returns the present settings, or an error if the roles cannot serve with them.
+	// Load returns the present settings, or an error if the roles cannot serve with them. Then those of the API server are
+	// used nevertheless if they are valid: see config.Config.HasAPIServer.
 	Load  func(context.Context) (config.Config, error)
 	Roles []Role
 	// Reload has a value when Load may have another result, beside changes of external_ids and files; nil: never.
@@ -324,25 +325,33 @@ func (p *process) reload(ctx context.Context) {
 	}
 }
 
-// load loads the settings, and restarts the roles that read a changed one. It logs each problem once. The caller holds mu.
+// load loads the settings and uses them. Of settings that are invalid or refused, it uses those of the API server if these
+// are valid. It logs each problem once. The caller holds mu.
 func (p *process) load(ctx context.Context) {
 	p.waiting = false
 	now, err := p.Load(ctx)
-	if err != nil {
-		p.refuse(err)
-		return
+	loaded := err == nil
+	if loaded {
+		err = p.accept(now)
 	}
-	before := p.config
-	changes := before.Changes(now)
-	if err := p.accept(now, changes); err != nil {
-		p.waiting = true // for another state of the role
-		p.refuse(err)
-		p.refused, p.refusal = now, err
-		now = before.WithAPIServer(now) // former credentials end
-		changes = before.Changes(now)
-	} else {
+	switch {
+	case err == nil:
 		p.problem, p.refusal = "", nil
+		p.use(now)
+		return
+	case loaded:
+		p.waiting = true // for another state of the role
+		p.refused, p.refusal = now, err
 	}
+	p.refuse(err)
+	if rest := p.config.WithAPIServer(now); loaded || now.HasAPIServer() && p.check(rest) == nil {
+		p.use(rest) // former credentials end
+	}
+}
+
+// use makes settings the present ones, and restarts the roles that read a changed one. The caller holds mu.
+func (p *process) use(now config.Config) {
+	before, changes := p.config, p.config.Changes(now)
 	p.config = now
 	p.warn(before.Ignored)
 	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() || len(changes) > 0 { // perhaps of the token's file
@@ -359,8 +368,22 @@ func (p *process) load(ctx context.Context) {
 	}
 }
 
+// check returns an error if settings lack something that a role needs.
+func (p *process) check(c config.Config) error {
+	for _, r := range p.running {
+		if r.Check == nil {
+			continue
+		}
+		if err := r.Check(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // accept returns an error if a role cannot go on with changed settings.
-func (p *process) accept(now config.Config, changes []config.Change) error {
+func (p *process) accept(now config.Config) error {
+	changes := p.config.Changes(now)
 	for _, r := range p.running {
 		if !r.reads(changes) || r.Accept == nil {
 			continue
@@ -428,14 +451,9 @@ func (p *process) isReplaced(now string) bool {
 
 // replaceAuthorities restarts roles that serve with another text of authorities, unless it is invalid. The caller holds mu.
 func (p *process) replaceAuthorities(now string) {
-	for _, r := range p.running {
-		if r.Check == nil {
-			continue
-		}
-		if err := r.Check(p.config); err != nil {
-			p.refuse(err)
-			return
-		}
+	if err := p.check(p.config); err != nil {
+		p.refuse(err)
+		return
 	}
 	what, file := "CA certificate of the API server", p.config.APICAFile
 	if p.config.Kubeconfig != "" {

@@ -148,56 +148,113 @@ func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
 	})
 }
 
+const api = "k8s_api_server=https://api:6443\n"
+
+// A step is a text of the configuration file, and what a role serves with then: the number of its sessions so far, and the
+// settings of the last one.
+type step struct {
+	what, text string
+	sessions   int
+	mtu        int
+	server     string
+	token, ca  string
+}
+
+// run serves with the texts of steps, each for some time.
+func (o *oneRole) run(t *testing.T, r settings.Role, steps []step) {
+	t.Helper()
+	var sessions []settings.Session
+	r.Serve = func(ctx context.Context, s settings.Session, ready func()) error {
+		ready()
+		sessions = append(sessions, s)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	f := o.follower(t, r)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	o.write(t, steps[0].text)
+	go func() { ended <- f.Run(ctx, func() {}) }()
+	time.Sleep(time.Second / 2)
+	for _, want := range steps {
+		o.write(t, want.text)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		last := sessions[len(sessions)-1]
+		c := last.Config
+		if got := (step{want.what, want.text, len(sessions), c.MTU, c.APIServer, last.Token(), c.APICAFile}); got != want {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // While a role refuses settings, the API server and the credentials for it are followed: former ones end, and without
 // others no role could serve at all.
 func TestFollowerRenewsCredentialsBesideRefusedSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o oneRole
-		var sessions []settings.Session
-		f := o.follower(t, settings.Role{
-			Accept: func(c config.Config) error {
-				if c.MTU == 1300 {
-					return errors.New("nodes have another MTU")
-				}
-				return nil
-			},
-			Serve: func(ctx context.Context, s settings.Session, ready func()) error {
-				ready()
-				sessions = append(sessions, s)
-				<-ctx.Done()
-				return ctx.Err()
-			},
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		const api = "k8s_api_server=https://api:6443\n"
-		o.write(t, api+"k8s_api_token=first\n")
-		go func() { ended <- f.Run(ctx, func() {}) }()
-		time.Sleep(time.Second / 2)
-		// step has the file with a text for some time, and checks the last of so many sessions.
-		step := func(what, text string, n, mtu int, token, ca string) {
-			t.Helper()
-			o.write(t, text)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			last := sessions[len(sessions)-1]
-			if got := last.Token(); len(sessions) != n || last.Config.MTU != mtu || got != token || last.Config.APICAFile != ca {
-				t.Errorf("%s: %d sessions, the last with MTU %d, token %q, CA %q", what, len(sessions), last.Config.MTU, got, last.Config.APICAFile)
+		accept := func(c config.Config) error {
+			if c.MTU == 1300 {
+				return errors.New("nodes have another MTU")
 			}
+			return nil
 		}
-		step("a refused setting", api+"mtu=1300\nk8s_api_token=first\n", 1, 1400, "first", "")
-		step("another token", api+"mtu=1300\nk8s_api_token=second\n", 1, 1400, "second", "")
-		step("another CA", api+"mtu=1300\nk8s_api_token=second\nk8s_ca_certificate=/ca.crt\n", 2, 1400, "second", "/ca.crt")
+		const server = "https://api:6443"
+		o.run(t, settings.Role{Accept: accept}, []step{
+			{"the first", api + "k8s_api_token=first\n", 1, 1400, server, "first", ""},
+			{"a refused setting", api + "mtu=1300\nk8s_api_token=first\n", 1, 1400, server, "first", ""},
+			{"another token", api + "mtu=1300\nk8s_api_token=second\n", 1, 1400, server, "second", ""},
+			{"another CA", api + "mtu=1300\nk8s_api_token=second\nk8s_ca_certificate=/ca.crt\n", 2, 1400, server, "second", "/ca.crt"},
+			{"a setting that is accepted", api + "mtu=1200\nk8s_api_token=third\nk8s_ca_certificate=/ca.crt\n", 3, 1200, server, "third", "/ca.crt"},
+		})
 		if n := o.count("keeping the former configuration"); n != 1 {
 			t.Errorf("%d lines:\n%s", n, &o.out)
 		}
-		if n := o.count("setting k8s-ca-certificate: now"); n != 1 || o.count("setting mtu") != 0 {
+		if n := o.count("setting k8s-ca-certificate: now"); n != 1 || o.count("setting mtu") != 1 {
 			t.Errorf("%d lines about the CA:\n%s", n, &o.out)
 		}
-		step("a setting that is accepted", api+"mtu=1200\nk8s_api_token=third\nk8s_ca_certificate=/ca.crt\n", 3, 1200, "third", "/ca.crt")
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	})
+}
+
+// The same while another setting is invalid. If one of the API server's is, all of these stay: a new token may be for a new
+// address.
+func TestFollowerRenewsCredentialsBesideInvalidSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oneRole
+		check := func(c config.Config) error {
+			if c.APIServer == "" {
+				return config.ErrNoAPIServer
+			}
+			return nil
+		}
+		const server, other = "https://api:6443", "https://other:6443"
+		o.run(t, settings.Role{Check: check}, []step{
+			{"the first", api + "k8s_api_token=first\n", 1, 1400, server, "first", ""},
+			{"a typo", api + "mtu=14oo\nk8s_api_token=first\n", 1, 1400, server, "first", ""},
+			{"another token", api + "mtu=14oo\nk8s_api_token=second\n", 1, 1400, server, "second", ""},
+			{"another CA", api + "mtu=14oo\nk8s_api_token=second\nk8s_ca_certificate=/ca.crt\n", 2, 1400, server, "second", "/ca.crt"},
+			{"no address", "mtu=14oo\nk8s_api_token=third\n", 2, 1400, server, "second", "/ca.crt"},
+			{"half a line", api + "mtu=14oo\nk8s_api_token=third\nk8s", 2, 1400, server, "second", "/ca.crt"},
+			{"another server", "k8s_api_server=" + other + "\nmtu=14oo\nk8s_api_token=third\n", 3, 1400, other, "third", ""},
+		})
+		if n := o.count(`keeping the former configuration: bad mtu \"14oo\"`); n != 2 { // again after half a line
+			t.Errorf("%d lines about the MTU:\n%s", n, &o.out)
+		}
+		o.out.Reset()
+		o.run(t, settings.Role{}, []step{
+			{"the first", api + "k8s_api_token=first\n", 1, 1400, server, "first", ""},
+			{"a typo in the address", "k8s_api_server=https://user@api:6443\nk8s_api_token=second\n", 1, 1400, server, "first", ""},
+			{"a damaged CA", api + "k8s_ca_certificate=-----BEGIN\nk8s_api_token=second\n", 1, 1400, server, "first", ""},
+			{"a private key as CA", api + "k8s_ca_certificate=-----BEGIN PRIVATE KEY-----\\n-----END PRIVATE KEY-----\nk8s_api_token=second\n", 1, 1400, server, "first", ""},
+			{"a token with a space", api + "k8s_api_token=sec ond\nmtu=1300\n", 1, 1400, server, "first", ""},
+			{"none", api + "k8s_api_token=second\nmtu=1300\n", 2, 1300, server, "second", ""},
+		})
+		if n := o.count("keeping the former configuration: bad k8s-"); n != 4 {
+			t.Errorf("%d lines:\n%s", n, &o.out)
 		}
 	})
 }
