@@ -105,13 +105,12 @@ type process struct {
 
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
-	file    string        // text of File for config
-	seen    string        // text of File at the last look
-	seenCA  string        // authorities at the last look: also those of a kubeconfig
-	waiting bool          // to load the settings again when File has one text for two looks
-	problem string        // why newer settings are not used, as logged
-	refused config.Config // the newer settings, if a role refuses them
-	refusal error         // of the role; nil: none
+	file    string   // text of File for config
+	seen    string   // text of File at the last look
+	seenCA  string   // authorities at the last look: also those of a kubeconfig
+	waiting bool     // to load the settings again when File has one text for two looks
+	problem string   // why newer settings are not used, as logged
+	refusal *refusal // nil: none
 	running []*running
 }
 
@@ -334,15 +333,12 @@ func (p *process) load(ctx context.Context) {
 	if loaded {
 		err = p.accept(now)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		p.problem, p.refusal = "", nil
 		p.use(now)
 		return
-	case loaded:
-		p.waiting = true // for another state of the role
-		p.refused, p.refusal = now, err
 	}
+	p.waiting = loaded // for another state of the role
 	p.refuse(err)
 	if rest := p.config.WithAPIServer(now); loaded || now.HasAPIServer() && p.check(rest) == nil {
 		p.use(rest) // former credentials end
@@ -366,40 +362,6 @@ func (p *process) use(now config.Config) {
 			poke(r.reconfigured)
 		}
 	}
-}
-
-// check returns an error if settings lack something that a role needs.
-func (p *process) check(c config.Config) error {
-	for _, r := range p.running {
-		if r.Check == nil {
-			continue
-		}
-		if err := r.Check(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// accept returns an error if a role cannot go on with changed settings.
-func (p *process) accept(now config.Config) error {
-	changes := p.config.Changes(now)
-	for _, r := range p.running {
-		if !r.reads(changes) || r.Accept == nil {
-			continue
-		}
-		err := r.Accept(now)
-		if errors.Is(err, ErrUndecided) {
-			err = nil
-			if p.refusal != nil && len(p.refused.WithAPIServer(now).Changes(now)) == 0 {
-				err = p.refusal
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // reads reports whether one of the changed settings is the role's.

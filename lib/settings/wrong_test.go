@@ -148,6 +148,42 @@ func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
 	})
 }
 
+// A role that cannot judge uses none of the settings that it has refused, whatever others change meanwhile. When these have
+// other values, the rest is used.
+func TestFollowerKeepsARefusalWithoutAJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o oneRole
+		judges := make(chan bool, 1)
+		judges <- true
+		accept := func(c config.Config) error {
+			switch {
+			case !<-judges:
+				judges <- false
+				return settings.ErrUndecided
+			case c.MTU == 1300:
+				judges <- false // from now on
+				return errors.New("nodes have another MTU")
+			}
+			judges <- true
+			return nil
+		}
+		const server, token = "https://api:6443", "k8s_api_token=first\n"
+		o.run(t, settings.Role{Accept: accept}, []step{
+			{"the first", api + token, 1, 1400, server, "first", ""},
+			{"a refused setting", api + token + "mtu=1300\n", 1, 1400, server, "first", ""},
+			{"another one beside it", api + token + "mtu=1300\nconntrack_zone=5\n", 1, 1400, server, "first", ""},
+			{"a third value of that", api + token + "mtu=1300\nconntrack_zone=6\n", 1, 1400, server, "first", ""},
+			{"an invalid one", api + token + "mtu=1300\nconntrack_zone=x\n", 1, 1400, server, "first", ""},
+			{"another token", api + "k8s_api_token=second\nmtu=1300\nconntrack_zone=6\n", 1, 1400, server, "second", ""},
+			{"not the refused one", api + "k8s_api_token=second\nconntrack_zone=6\n", 2, 1400, server, "second", ""},
+			{"one that was not refused", api + "k8s_api_token=second\nmtu=1200\nconntrack_zone=6\n", 3, 1200, server, "second", ""},
+		})
+		if n := o.count("keeping the former configuration: nodes have another MTU"); n != 2 { // again after the invalid one
+			t.Errorf("%d lines:\n%s", n, &o.out)
+		}
+	})
+}
+
 const api = "k8s_api_server=https://api:6443\n"
 
 // A step is a text of the configuration file, and what a role serves with then: the number of its sessions so far, and the
