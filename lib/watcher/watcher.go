@@ -235,12 +235,14 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 		return nil, err
 	}
 	c := &connections{config: cfg, process: identity.This(cfg.SystemID), extensions: w.Extensions}
+	start := time.Now()
 	if c.db, err = ovsdb.Open(ctx, ovsdb.Options{
 		Name: "NB", Remotes: cfg.NB, TLS: tlsConfig, Model: model, Tables: followed(), Unindexed: true, Needs: "OVN 23.03",
 		Reading: c.state.Progress, Log: w.log("ovsdb"),
 	}); err != nil {
 		return nil, err
 	}
+	c.state.Read(time.Since(start))
 	if c.cluster, err = kube.NewCluster(server, Program, w.Informers, moreKinds(w.Extensions)...); err != nil {
 		c.db.Close()
 		return nil, err

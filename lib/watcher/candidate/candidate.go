@@ -13,16 +13,29 @@ import (
 	"ovn-k8s/lib/ovsdb"
 )
 
-// Patience is the time without a connection after which the leader releases the Lease. A database that is started again,
-// or an election in its cluster, takes less. While a new connection reads the database, the time begins anew with each
-// progress: other watchers read as long, from the same server.
-const Patience = 15 * time.Second
+const (
+	// Patience is the time without a connection after which the leader releases the Lease. A database that is started again,
+	// or an election in its cluster, takes less. While a new connection reads the database, the time begins anew with each
+	// progress, up to a limit since the loss: if the server is slow, other watchers read as long, and another leader gains
+	// nothing. If the way of the leader alone is slow, another watcher may have a connection.
+	Patience = 15 * time.Second
+	// Reading is the least limit. With 1 000 hosts that connect anew, reading may take a minute.
+	Reading = 3 * time.Minute
+	// longer is the limit in first readings, if that is more.
+	longer = 4
+)
 
-// Lost is the error of a leader without a connection for Patience.
-type Lost struct{ why error }
+// Lost is the error of a leader without a connection for Patience, or up to the limit of reading.
+type Lost struct {
+	why   error
+	limit time.Duration // of reading; 0: nothing was read for Patience
+}
 
 // Error implements error.
 func (l Lost) Error() string {
+	if l.limit > 0 {
+		return fmt.Sprintf("the Northbound database is not connected for %s, though new connections read it (%v)", l.limit, l.why)
+	}
 	return fmt.Sprintf("the Northbound database is not connected for %s (%v)", Patience, l.why)
 }
 
@@ -43,6 +56,7 @@ type Connection struct {
 	why     error // it was lost; nil: connected
 	since   time.Time
 	heard   time.Time     // the last progress, or since
+	first   time.Duration // of the first reading
 	changed chan struct{} // closed by the next change; nil: nobody waits
 }
 
@@ -51,6 +65,13 @@ func (c *Connection) Up() { c.set(nil) }
 
 // Down records the loss of the connection.
 func (c *Connection) Down(why error) { c.set(why) }
+
+// Read records how long the first connection read the database.
+func (c *Connection) Read(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.first = took
+}
 
 // Progress records news of a connection still reading the database.
 func (c *Connection) Progress() {
@@ -78,15 +99,21 @@ func (c *Connection) tell() {
 	}
 }
 
-// state returns when the last was heard without a connection, a channel that the next change closes, and why there is none:
-// nil with a connection.
-func (c *Connection) state() (heard time.Time, changed <-chan struct{}, why error) {
+// state returns when the Lease ends and with which error, nil with a connection, and a channel that the next change closes.
+func (c *Connection) state() (end time.Time, lost error, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed == nil {
 		c.changed = make(chan struct{})
 	}
-	return c.heard, c.changed, c.why
+	if c.why == nil {
+		return end, nil, c.changed
+	}
+	end, limit := c.heard.Add(Patience), max(Reading, longer*c.first)
+	if last := c.since.Add(limit); last.Before(end) {
+		return last, Lost{c.why, limit}, c.changed
+	}
+	return end, Lost{why: c.why}, c.changed
 }
 
 // Unable returns why this watcher must not take the Lease now, or nil.
@@ -99,7 +126,7 @@ func (c *Connection) Unable() error {
 	return fmt.Errorf("the Northbound database is not connected since %s: %w", c.since.UTC().Format(time.RFC3339), c.why)
 }
 
-// Within returns a context that ends with ctx, or with a Lost as its cause after Patience without a connection. Call stop at
+// Within returns a context that ends with ctx, or with a Lost as its cause without a connection for too long. Call stop at
 // the end.
 func (c *Connection) Within(ctx context.Context) (within context.Context, stop func()) {
 	within, cancel := context.WithCancelCause(ctx)
@@ -114,19 +141,19 @@ func (c *Connection) Within(ctx context.Context) (within context.Context, stop f
 	}
 }
 
-// watch cancels ctx after Patience without a connection or progress. It returns when ctx is done.
+// watch cancels ctx without a connection for too long. It returns when ctx is done.
 func (c *Connection) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		heard, changed, why := c.state()
+		end, lost, changed := c.state()
 		var late <-chan time.Time
-		if why != nil {
-			late = time.After(time.Until(heard.Add(Patience)))
+		if lost != nil {
+			late = time.After(time.Until(end))
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-late:
-			cancel(Lost{why})
+			cancel(lost)
 		}
 	}
 }

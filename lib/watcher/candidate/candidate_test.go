@@ -58,7 +58,7 @@ func TestPatienceBeginsWithTheLoss(t *testing.T) {
 	})
 }
 
-// A leader whose new connection reads the database goes on, however long that takes. Silence ends it.
+// A leader whose new connection reads the database goes on: with a slow server, the others read as long. Silence ends it.
 func TestPatienceWhileTheDatabaseIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Connection
@@ -84,4 +84,38 @@ func TestPatienceWhileTheDatabaseIsRead(t *testing.T) {
 			t.Errorf("it ends after %s of silence", took)
 		}
 	})
+}
+
+// Reading alone does not keep the Lease: if only the leader's way to the database is slow, another watcher has a connection.
+// A large database has more time. Attempts that break and begin anew share it.
+func TestReadingHasALimit(t *testing.T) {
+	for _, tt := range []struct{ first, limit time.Duration }{
+		{0, Reading}, {30 * time.Second, Reading}, {2 * time.Minute, 8 * time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var c Connection
+			c.Read(tt.first)
+			for range 2 { // each loss has the time
+				held, stop := c.Within(t.Context())
+				lost := time.Now()
+				c.Down(errDown)
+				for time.Since(lost) < 2*tt.limit && held.Err() == nil {
+					select {
+					case <-held.Done():
+					case <-time.After(5 * time.Second):
+						c.Progress()
+					}
+				}
+				took, cause := time.Since(lost), context.Cause(held)
+				if want := "not connected for " + tt.limit.String() + ", though"; took != tt.limit || cause == nil || !strings.Contains(cause.Error(), want) {
+					t.Errorf("first %s: it ends after %s, want %s: %v", tt.first, took, tt.limit, cause)
+				}
+				if !errors.As(cause, new(Lost)) || !errors.Is(cause, errDown) || c.Unable() == nil {
+					t.Errorf("it ends with %v; then: %v", cause, c.Unable())
+				}
+				stop()
+				c.Up()
+			}
+		})
+	}
 }
