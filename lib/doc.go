@@ -41,6 +41,7 @@
 //	lib/desired/hostport   a pod's hostPorts as rows: load balancers, and routes for replies
 //	lib/desired/localgateway a host's configuration of a local gateway: addresses, rules
 //	lib/desired/nodeport   a host's rules for clients outside of Services, and health checks
+//	lib/desired/tracked    the UDP connections in a host's conntrack table that are stale
 //	lib/desired/bridgeflows the flows of a bridge shared by a host and its gateway router
 //
 // Layer 2, the engine: it brings the actual state to the desired one.

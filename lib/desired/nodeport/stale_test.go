@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/desired/tracked"
 )
 
 func TestStaleConnections(t *testing.T) {
@@ -78,6 +79,67 @@ func TestOwnStaleConnections(t *testing.T) {
 	one, two := NewTracked(node1, IPv4, web(udp), nil), NewTracked(node1, IPv4, web(without), nil)
 	if !one.Equal(two) || one.Equal(NewTracked(node1, IPv4, web(agent(service.Serving, service.Serving)), nil)) {
 		t.Error("connections would be read for each change of pods, or not for one of this host's endpoints")
+	}
+}
+
+// The host's table is read after a change of endpoints only if the host's rules chose them: OVN balances most Services.
+func TestEndpointsThatCountForTheHost(t *testing.T) {
+	outside := func(change ...func(*service.Resolved)) tracked.Table {
+		return NewTracked(node1, IPv4, web(append([]func(*service.Resolved){func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }}, change...)...), nil)
+	}
+	one := func(s *service.Resolved) { s.Endpoints[0] = s.Endpoints[0][:1] }
+	other := func(s *service.Resolved) { s.Endpoints[0] = s.Endpoints[0][1:] }
+	none := func(s *service.Resolved) { s.Endpoints = []service.Endpoints{nil} }
+	drains := func(s *service.Resolved) {
+		s.Endpoints[0][1].Host = &service.Host{Addr: addr("10.128.1.4"), Node: "node1", State: service.Draining}
+	}
+	local := func(s *service.Resolved) { s.ExternalLocal = true }
+	agent := func(s *service.Resolved) {
+		s.Endpoints[0][0].Host = &service.Host{Addr: addr("192.0.2.1"), Node: "node1", State: service.Serving}
+	}
+	sticky := func(s *service.Resolved) { s.Affinity = 1 }
+	nothing := func(*service.Resolved) {}
+	for _, tt := range []struct {
+		name     string
+		of       func(*service.Resolved)
+		was, now func(*service.Resolved)
+		same     bool
+	}{
+		{"OVN balances: one goes", nothing, nothing, one, true},
+		{"OVN balances: one comes", nothing, other, nothing, true},
+		{"OVN balances: all differ", nothing, one, other, true},
+		{"OVN balances: the last one goes", nothing, one, none, false},
+		{"an agent of this host comes", nothing, nothing, agent, false},
+		{"the endpoint beside an agent goes", agent, nothing, one, false},
+		{"session affinity", sticky, nothing, one, false},
+		{"policy Local: that of another node goes", local, nothing, one, true},
+		{"policy Local: that of this node goes", local, nothing, other, false},
+		{"policy Local: one of this node has drained", local, drains, one, false},
+	} {
+		was, now := outside(tt.of, tt.was), outside(tt.of, tt.now)
+		if was.Equal(now) != tt.same || now.Equal(was) != tt.same {
+			t.Errorf("%s: equal: %v, %v", tt.name, was.Equal(now), now.Equal(was))
+		}
+	}
+
+	// A connection to an endpoint by rules of the past ends with the endpoint.
+	const to, left = "192.0.2.1:30080", "10.128.2.3:8080"
+	was, now, then := outside(sticky), outside(), outside(one)
+	now.Keep(was)
+	then.Keep(now)
+	stale := func(t tracked.Table) bool { return t.Stale(netip.MustParseAddrPort(to), netip.MustParseAddrPort(left)) }
+	if stale(now) || now.Equal(then) || !stale(then) {
+		t.Error("a connection by former rules ended before its endpoint, or stays after it")
+	}
+	again := outside()
+	again.Keep(then)
+	if stale(again) || !again.Equal(then) {
+		t.Error("the endpoint counts again without rules")
+	}
+	first := outside()
+	first.Keep(tracked.Table{})
+	if first.Equal(outside(one)) {
+		t.Error("at first, an endpoint that an earlier process may have chosen does not count")
 	}
 }
 
