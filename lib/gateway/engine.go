@@ -130,8 +130,8 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])
 	}
 	e.tracked = map[netip.Addr]*connections.Host{}
-	for _, f := range firewalls {
-		e.tracked[f.Family()] = &connections.Host{Family: f.Family(), Log: e.log}
+	for part, f := range firewalls {
+		e.tracked[f.Family()] = &connections.Host{Family: f.Family(), Log: e.log, Again: func() { e.touch(part) }}
 	}
 	e.stale = connections.New(cfg.RunDir, e.log, func() { e.touch(partStale) })
 	e.objects = objects.New(objects.Parts{

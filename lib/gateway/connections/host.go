@@ -2,6 +2,7 @@ package connections
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -10,16 +11,27 @@ import (
 	"ovn-k8s/lib/link"
 )
 
+const (
+	// readFactor is the ratio of the pause after a look at the host's connections to its duration: permanent changes of
+	// endpoints or rules cost the helper a tenth of its time in each family. The kernel lists the connections of all zones.
+	readFactor = 9
+	// maxPause bounds the delay of a deletion by such a pause.
+	maxPause = 30 * time.Second
+)
+
 // A Host deletes stale UDP connections of one family in the host's kernel. It begins by looking at all.
 type Host struct {
 	Family netip.Addr
 	Log    *logrus.Entry
-	done   bool // the last time, without an error
+	Again  func() // makes the owner call Forget again
+	done   bool   // the last time, without an error
 	last   tracked.Table
+	pace   pace
+	err    error // of the last look
 }
 
 // Forget deletes the connections that are stale now. It looks at them only if other ones are stale than the last time, after an
-// error, and after changes of rules: those may come late, when connections have begun without them.
+// error, and after changes of rules: those may come late, when connections have begun without them. Looks have pauses between them.
 func (h *Host) Forget(now tracked.Table, changes []string) error {
 	rewritten := len(changes) > 0 && now.Translated || nodeport.OfHostPorts(changes)
 	now.Keep(h.last)
@@ -27,10 +39,39 @@ func (h *Host) Forget(now tracked.Table, changes []string) error {
 		h.last = now
 		return nil
 	}
+	if h.pace.delays(h.Again) {
+		h.done, h.last = false, tracked.Table{} // what counted meanwhile is not known later
+		return h.err
+	}
+	began := time.Now()
 	n, err := link.ForgetUDP(h.Family, func(c link.Connection) bool { return now.Stale(c.To, c.Answers) })
+	h.pace.took(time.Since(began))
 	if n > 0 {
 		h.Log.Infof("forgot %d UDP connections to endpoints that are gone", n)
 	}
-	h.done, h.last = err == nil, now
+	h.done, h.last, h.err = err == nil, now, err
 	return err
+}
+
+// A pace makes pauses after work. They are longer than the work. After a calm time there is none.
+type pace struct {
+	until time.Time
+	timer *time.Timer
+}
+
+// delays reports whether there is a pause now. Then again is called at its end, once.
+func (p *pace) delays(again func()) bool {
+	wait := time.Until(p.until)
+	if wait > 0 && p.timer == nil {
+		p.timer = time.AfterFunc(wait, again)
+	}
+	return wait > 0
+}
+
+// took begins a pause after work of some duration.
+func (p *pace) took(d time.Duration) {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	*p = pace{until: time.Now().Add(min(readFactor*d, maxPause))}
 }
