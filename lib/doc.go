@@ -74,6 +74,7 @@
 //	lib/nftables           our table of nftables, made equal to a value
 //	lib/nftables/element   elements of sets and maps, as the kernel has them
 //	lib/nftables/foreign   tables of others that drop packets of pods
+//	lib/nftables/hold      connections kept while another program flushes all rules
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
 //	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls

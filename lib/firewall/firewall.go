@@ -18,6 +18,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/notify"
 	"ovn-k8s/lib/nftables"
+	"ovn-k8s/lib/nftables/hold"
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -194,8 +195,8 @@ func (f *Firewall) AcceptsInIPTables() bool {
 	return slices.ContainsFunc(found.all(), (*iptables.Firewall).Announces)
 }
 
-// HoldNAT keeps connections through flushes of all rules, until release. See nftables.HoldNAT.
-func (f *Firewall) HoldNAT() (release func(), err error) { return nftables.HoldNAT(f.family) }
+// HoldNAT keeps connections through flushes of all rules, until release. See hold.NAT.
+func (f *Firewall) HoldNAT() (release func(), err error) { return hold.NAT(f.family) }
 
 // Choice says which program has the rules, and why: "" before one works.
 func (f *Firewall) Choice() string {

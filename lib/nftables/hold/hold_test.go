@@ -1,4 +1,4 @@
-package nftables
+package hold
 
 import (
 	"net/netip"
@@ -9,11 +9,11 @@ import (
 	"ovn-k8s/test/namespace"
 )
 
-// Issue 16: the table of HoldNAT survives a flush of everything, and goes with its holder.
-func TestHoldNATSurvivesAFlush(t *testing.T) {
+// Issue 16: the table of NAT survives a flush of everything, and goes with its holder.
+func TestNATSurvivesAFlush(t *testing.T) {
 	namespace.Load(t, "table ip other { }")
 	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		release, err := HoldNAT(family)
+		release, err := NAT(family)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +21,7 @@ func TestHoldNATSurvivesAFlush(t *testing.T) {
 		if got := nft(t, "list", "ruleset"); strings.Contains(got, "table ip other") || !strings.Contains(got, "type nat hook postrouting") || !strings.Contains(got, "flags owner") {
 			t.Errorf("%v: after a flush: %s", family, got)
 		}
-		if out, err := exec.Command("nft", "add", "chain", map[bool]string{false: "ip", true: "ip6"}[family.Is6()], HoldName, "other").CombinedOutput(); err == nil {
+		if out, err := exec.Command("nft", "add", "chain", map[bool]string{false: "ip", true: "ip6"}[family.Is6()], TableName, "other").CombinedOutput(); err == nil {
 			t.Errorf("another program may change it: %s", out)
 		}
 		release()
@@ -29,4 +29,13 @@ func TestHoldNATSurvivesAFlush(t *testing.T) {
 			t.Errorf("%v: left: %s", family, got)
 		}
 	}
+}
+
+func nft(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %q: %v: %s", args, err, out)
+	}
+	return string(out)
 }

@@ -1,4 +1,5 @@
-package nftables
+// Package hold keeps connections while another program flushes all rules of nftables.
+package hold
 
 import (
 	"encoding/binary"
@@ -11,29 +12,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HoldName is the name of the table of HoldNAT, one of each family.
-const HoldName = "ovn-k8s-hold"
+// TableName is the name of the table of NAT, one of each family.
+const TableName = "ovn-k8s-hold"
 
 // tableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h: the table belongs to a socket, and goes with it.
 const tableOwner = 2
 
-const holdChain = "established"
+const chain = "established"
 
-// HoldNAT keeps the kernel translating packets of established connections of a family until release. Otherwise it stops
+// NAT keeps the kernel translating packets of established connections of a family until release. Otherwise it stops
 // when "nft flush ruleset" deletes the last chain for NAT: then this host takes the packets for its own, and resets the
 // connections. The means is a table that belongs to a socket: other programs cannot delete it, and the kernel does when the
 // process ends. Its chain makes the kernel translate, and its rule, which does nothing, makes it track connections. Linux
 // 5.12 or later is needed.
-func HoldNAT(family netip.Addr) (release func(), err error) {
+func NAT(family netip.Addr) (release func(), err error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := hold(c, byte(kernel{family}.table().Family)); err != nil {
+	if err := hold(c, protocol(family)); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("making table %s of nftables: %w", HoldName, err)
+		return nil, fmt.Errorf("making table %s of nftables: %w", TableName, err)
 	}
 	return func() { _ = c.Close() }, nil
+}
+
+func protocol(family netip.Addr) byte {
+	if family.Is6() {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
 }
 
 // hold makes the table, its chain and rule in one transaction.
@@ -55,9 +63,9 @@ func hold(c *netlink.Conn, family byte) error {
 		kind       netlink.HeaderType
 		attributes []netlink.Attribute
 	}{
-		{unix.NFT_MSG_NEWTABLE, []netlink.Attribute{name(unix.NFTA_TABLE_NAME, HoldName), number(unix.NFTA_TABLE_FLAGS, tableOwner)}},
-		{unix.NFT_MSG_NEWCHAIN, []netlink.Attribute{name(unix.NFTA_CHAIN_TABLE, HoldName), name(unix.NFTA_CHAIN_NAME, holdChain), name(unix.NFTA_CHAIN_TYPE, "nat"), nested(unix.NFTA_CHAIN_HOOK, hook)}},
-		{unix.NFT_MSG_NEWRULE, []netlink.Attribute{name(unix.NFTA_RULE_TABLE, HoldName), name(unix.NFTA_RULE_CHAIN, holdChain), nested(unix.NFTA_RULE_EXPRESSIONS, expressions)}},
+		{unix.NFT_MSG_NEWTABLE, []netlink.Attribute{name(unix.NFTA_TABLE_NAME, TableName), number(unix.NFTA_TABLE_FLAGS, tableOwner)}},
+		{unix.NFT_MSG_NEWCHAIN, []netlink.Attribute{name(unix.NFTA_CHAIN_TABLE, TableName), name(unix.NFTA_CHAIN_NAME, chain), name(unix.NFTA_CHAIN_TYPE, "nat"), nested(unix.NFTA_CHAIN_HOOK, hook)}},
+		{unix.NFT_MSG_NEWRULE, []netlink.Attribute{name(unix.NFTA_RULE_TABLE, TableName), name(unix.NFTA_RULE_CHAIN, chain), nested(unix.NFTA_RULE_EXPRESSIONS, expressions)}},
 	} {
 		data, err := netlink.MarshalAttributes(object.attributes)
 		if err != nil {
