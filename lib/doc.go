@@ -75,6 +75,7 @@
 //	lib/nftables/element   elements of sets and maps, as the kernel has them
 //	lib/nftables/foreign   tables of others that drop packets of pods
 //	lib/nftables/hold      connections kept while another program flushes all rules
+//	lib/nftables/usable    whether the kernel knows what our rules use
 //	lib/iptables           chains of ours in the host's packet filter, made equal to lists of rules
 //	lib/garp               neighbours by frames: gratuitous ARP, unsolicited advertisements, solicitations
 //	lib/prober             probes of hosts by TCP, and the ICMP errors of firewalls

@@ -127,8 +127,11 @@ func comments(c ruleset.Chain) (out []string) {
 // maxComment leaves space for a hash within knftables.CommentLengthMax.
 const maxComment = 110
 
-// signed returns the comment of a rule, with the hash of its text.
+// signed returns the comment of a rule, with the hash of its text. A rule without text was read back, and has it already.
 func signed(r ruleset.Rule) string {
+	if r.Text == "" {
+		return r.Comment
+	}
 	sum := sha256.Sum256([]byte(r.Text))
 	hash := hex.EncodeToString(sum[:5])
 	if r.Comment == "" {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -24,25 +26,18 @@ const maxNew = 5000
 
 // steps write a table in several transactions: first what is not new, and then the other parts in groups of at most maxNew
 // objects. A group that the kernel refuses is split in halves, until the refused part is alone. So one part, and its
-// Service, does not hold back all others. A part that waits, or is refused, is in the table as it was written before.
+// Service, does not hold back all others. A part that waits, or is refused, is in the table as it was written before, also by
+// another process.
 type steps struct {
 	*Table
 	prefix  string
 	want    ruleset.Table
-	former  []*ruleset.Table // written before, of owners of other parts now
+	former  []*ruleset.Table // what the table has of parts that wait
 	done    []*ruleset.Table // of want
 	refused []*ruleset.Table
 	why     error // for the first of refused
 	changes []string
 	read    bool
-}
-
-// former are the parts written before.
-func (t *Table) former(prefix string) []*ruleset.Table {
-	if t.state == nil {
-		return nil
-	}
-	return t.state.parts[prefix]
 }
 
 // run writes the table.
@@ -54,12 +49,17 @@ func (s *steps) run(ctx context.Context) error {
 	}
 	var waiting []*ruleset.Table
 	s.done, waiting = p.split(s.want.Parts)
-	wait := map[string]bool{}
-	for _, part := range waiting {
-		wait[part.Owner] = true
+	want := s.want
+	want.Parts = s.done
+	if s.former, err = s.Table.former(s.prefix, want, waiting); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	s.former = slices.DeleteFunc(slices.Clone(s.former), func(part *ruleset.Table) bool { return !wait[part.Owner] })
-	if err := s.write(ctx, nil, attempts); err != nil {
+	err = s.write(ctx, nil, attempts)
+	if err != nil && len(s.former) > 0 && strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error()) {
+		s.former = nil // something of it uses what has to go: it would hold back all others
+		err = s.write(ctx, nil, attempts)
+	}
+	if err != nil {
 		return err
 	}
 	for len(waiting) > 0 {

@@ -53,13 +53,28 @@ func TestARefusedPartHoldsBackNoOther(t *testing.T) {
 	refused(table, both, inParts(wrong...))
 	others := slices.Delete(slices.Clone(parts), 7, 8)
 	check("the others", inParts(others...))
-	refused(table, both, inParts(wrong...))
-	check("again", inParts(others...))
+	for _, when := range []string{"again", "a third time"} {
+		refused(table, both, inParts(wrong...))
+		check(when, inParts(others...))
+	}
 	synced(t, table, inParts(parts...))
 	check("all", inParts(parts...))
-	// A new process does not know the former rules.
-	refused(NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration), both, inParts(wrong...))
-	check("without them", inParts(slices.Delete(slices.Clone(others), 2, 3)...))
+	// The last group is refused, so the table is not known afterwards.
+	last := slices.Clone(parts)
+	last[8] = owned(8, "svc-nowhere")
+	for range 3 {
+		refused(table, "service default/web-8", inParts(last...))
+		check("the last", inParts(parts...))
+	}
+	// A new process reads the former rules back.
+	table = NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	for range 3 {
+		refused(table, both, inParts(wrong...))
+		check("after a restart", inParts(parts...))
+	}
+	// They go with their Service.
+	refused(table, "service default/web-2", inParts(slices.Delete(slices.Clone(wrong), 7, 8)...))
+	check("without a Service", inParts(others...))
 	// An address of a refused part goes to another one.
 	table = NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	synced(t, table, inParts(parts...))

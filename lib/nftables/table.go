@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"ovn-k8s/lib/nftables/usable"
 	"ovn-k8s/lib/platform"
 	"ovn-k8s/lib/ruleset"
 )
@@ -137,9 +138,9 @@ func open(ctx context.Context, family netip.Addr) (knftables.Interface, error) {
 		nft, err = knftables.New(f, TableName)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("nftables does not work here: %s: %s (1.0.1 or later)", flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
+		return nil, fmt.Errorf("nftables does not work here: %s: %s (1.0.1 or later)", usable.Flat(err), platform.Host(os.ReadFile).Remedy(platform.NFTables))
 	}
-	if err := usable(ctx, nft, family); err != nil {
+	if err := usable.Check(ctx, nft, family); err != nil {
 		return nil, err
 	}
 	return nft, nil
@@ -166,12 +167,11 @@ func (t *Table) Sync(ctx context.Context, prefix string, want ruleset.Table) (ch
 	defer t.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, fmt.Errorf("nft was killed, because it was not done within %v", syncTimeout))
 	defer cancel()
-	former := t.former(prefix)
 	changes, read, err = t.try(ctx, prefix, want, maxNew, attempts)
 	if err == nil || ctx.Err() != nil || len(want.Parts) == 0 || errors.Is(err, ErrUnwritable) || errors.Is(err, ErrUnreadable) {
 		return changes, read, err
 	}
-	s := steps{Table: t, prefix: prefix, want: want, former: former, read: read}
+	s := steps{Table: t, prefix: prefix, want: want, read: read}
 	err = s.run(ctx)
 	return s.changes, s.read, err
 }

@@ -1,4 +1,5 @@
-package nftables
+// Package usable asks the kernel whether it knows what our rules of nftables use.
+package usable
 
 import (
 	"context"
@@ -40,8 +41,8 @@ func expressions(family netip.Addr) []expression {
 	}
 }
 
-// usable asks the kernel whether it knows all expressions of our rules. The error names the first that it does not.
-func usable(ctx context.Context, nft knftables.Interface, family netip.Addr) error {
+// Check asks the kernel whether it knows all expressions of our rules. The error names the first that it does not.
+func Check(ctx context.Context, nft knftables.Interface, family netip.Addr) error {
 	all := expressions(family)
 	if check(ctx, nft, all) == nil {
 		return nil
@@ -52,7 +53,7 @@ func usable(ctx context.Context, nft knftables.Interface, family netip.Addr) err
 			return fmt.Errorf("nftables does not work here: nft: %w", context.Cause(ctx))
 		}
 		if err != nil {
-			return fmt.Errorf("nftables does not work here: the kernel lacks %s for %q: %s: install the kernel's modules, or a newer kernel", e.part, e.rule, flat(err))
+			return fmt.Errorf("nftables does not work here: the kernel lacks %s for %q: %s: install the kernel's modules, or a newer kernel", e.part, e.rule, Flat(err))
 		}
 	}
 	return nil
@@ -76,5 +77,5 @@ func check(ctx context.Context, nft knftables.Interface, expressions []expressio
 	return nft.Check(ctx, tx)
 }
 
-// flat formats an error on one line.
-func flat(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+// Flat formats an error on one line.
+func Flat(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
