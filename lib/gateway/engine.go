@@ -252,12 +252,8 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 			if err != nil {
 				failed[dirty[i]] = err
 			}
-			switch {
-			case !v.synced || errors.Is(err, context.Canceled):
-			case errors.Is(err, firewall.ErrRefused): // this host serves all other Services
-				e.proxy.Tried(dirty[i], nil)
-			default:
-				e.proxy.Tried(dirty[i], err)
+			if v.synced && !errors.Is(err, context.Canceled) {
+				e.proxy.Tried(dirty[i], unserved(err))
 			}
 			e.send(func() []string {
 				e.monitor.Tried(dirty[i], tryBegan, err)
@@ -266,6 +262,14 @@ func (e *engine) sync(dirty []string) func(context.Context) map[string]error {
 		}
 		return failed
 	}
+}
+
+// unserved returns the error of a part, unless this host serves all other Services, or new connections of all.
+func unserved(err error) error {
+	if errors.Is(err, firewall.ErrRefused) || errors.Is(err, connections.ErrUnforgotten) {
+		return nil
+	}
+	return err
 }
 
 // wanted collects the inputs of flows and rules.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,10 +22,18 @@ func ForgetUDP(family netip.Addr, stale func(Connection) bool) (int, error) {
 		f = unix.AF_INET6
 	}
 	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, udp(stale))
-	if err != nil {
-		return int(n), fmt.Errorf("forgetting UDP connections: %w", err)
+	return int(n), unforgotten(err)
+}
+
+// unforgotten says what is missing: nfnetlink has this error for messages to a module that is not there.
+func unforgotten(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("forgetting UDP connections: the kernel lacks module nf_conntrack_netlink: %w: install the kernel's modules", err)
 	}
-	return int(n), nil
+	return fmt.Errorf("forgetting UDP connections: %w", err)
 }
 
 type udp func(Connection) bool

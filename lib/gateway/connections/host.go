@@ -1,6 +1,8 @@
 package connections
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -10,6 +12,9 @@ import (
 	"ovn-k8s/lib/desired/tracked"
 	"ovn-k8s/lib/link"
 )
+
+// ErrUnforgotten means: stale connections may be left. All rules are written.
+var ErrUnforgotten = errors.New("the rules are there, but UDP connections may go on to endpoints that are gone")
 
 const (
 	// readFactor is the ratio of the pause after a look at the host's connections to its duration: permanent changes of
@@ -48,6 +53,9 @@ func (h *Host) Forget(now tracked.Table, changes []string) error {
 	h.pace.took(time.Since(began))
 	if n > 0 {
 		h.Log.Infof("forgot %d UDP connections to endpoints that are gone", n)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnforgotten, err)
 	}
 	h.done, h.last, h.err = err == nil, now, err
 	return err
