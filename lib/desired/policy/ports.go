@@ -102,8 +102,8 @@ func merged(ranges []portRange) []portRange {
 	return out
 }
 
-// resolve registers s with the named ports of its rule r, in each group to
-// resolve them in.
+// resolve registers s with the named ports of its rule r, in each group to resolve them in. Whether a user leaves out sets is
+// decided again, even if s comes with its final reach.
 func (x *groups) resolve(s *state, r *boundRule) {
 	if len(r.named) == 0 {
 		return
@@ -111,13 +111,14 @@ func (x *groups) resolve(s *state, r *boundRule) {
 	for _, g := range r.resolvers(s) {
 		if n := g.named[r.names]; n != nil {
 			n.users = append(n.users, s)
+			x.pending.sets[n] = g
 			continue
 		}
 		n := &numbers{names: r.named, text: r.names, users: []*state{s}, sets: map[string]*portSet{}, have: map[namedPort]int{}, spaces: map[*namespace]*spaceSets{}, reach: nowhere}
 		if g.named == nil {
 			g.named = map[string]*numbers{}
 		}
-		g.named[r.names] = n
+		g.named[r.names], x.pending.sets[n] = n, g
 		x.eachMember(g, func(c *class) { x.countPorts(g, n, c, 1) })
 	}
 }

@@ -99,3 +99,36 @@ func TestNumbersOfStrangersCloseNoPolicy(t *testing.T) {
 		t.Error("a pod of the policy's own namespace is left out for those of strangers")
 	}
 }
+
+// L2: a policy that is closed by the numbers in its own namespace opens when pods there are gone, even if it came after them and
+// another namespace keeps all their numbers.
+func TestAPolicyAfterItsPodsOpensAgain(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		x := populated(10)
+		put := func(when bool) {
+			if late == when {
+				x.PutPolicy(New(toNamed()))
+			}
+		}
+		put(false)
+		for i := range 1100 {
+			for _, ns := range []string{"ns-0", "ns-1"} {
+				numbered(x, pod.Key{Namespace: ns, Name: fmt.Sprint("web-", i)}, 10_000+i)
+			}
+		}
+		put(true)
+		rows := func() int {
+			rows, _ := x.Rows(Key{"ns-0", "named"}.Unit())
+			return len(rows)
+		}
+		if n := rows(); n > 0 {
+			t.Errorf("policy last: %t: %d rows at too many numbers", late, n)
+		}
+		for i := range 1050 {
+			x.RemovePod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)})
+		}
+		if n := rows(); n != 1 {
+			t.Errorf("policy last: %t: %d rows after its namespace has few numbers", late, n)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/pod"
@@ -43,13 +44,32 @@ func dump(x *Index) map[nb.Unit]string {
 // L1, L2: policies get over the limits and back, as pods and other policies come and go. The
 // touched units are complete, and the result does not depend on the order.
 func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
-	closed := map[string]int{}
+	if closed := walk(t, lowLimits(), randomChange); len(closed) < 4 {
+		t.Errorf("not all limits were reached: %v", closed)
+	}
+}
+
+// L2: the same in two namespaces whose pods have the same few numbers of a named port. A policy comes before or after the pods,
+// and no number is gone while the other namespace has it.
+func TestNamedPortsDoNotDependOnTheOrder(t *testing.T) {
+	few := defaultLimits()
+	few.portSets = 3
+	if closed := walk(t, few, twinChange); closed["choked"] == 0 || closed["leftOut"] == 0 {
+		t.Errorf("not all limits were reached: %v", closed)
+	}
+}
+
+// walk makes random changes. Again and again the latest change of each object at once has the same result. It counts how often
+// each limit was exceeded.
+func walk(t *testing.T, l limits, random func(policymodel.Source) (string, func(*Index) []nb.Unit)) (closed map[string]int) {
+	t.Helper()
+	closed = map[string]int{}
 	for seed := range uint64(20) {
 		s := policymodel.NewSource(seed)
-		x := newIndex(lowLimits())
+		x := newIndex(l)
 		changes := map[string]func(*Index) []nb.Unit{}
-		for range 150 {
-			key, change := randomChange(s)
+		for i := range 150 {
+			key, change := random(s)
 			before := dump(x)
 			touched := map[nb.Unit]bool{nb.Unit("pod/" + key): true} // touched by the World
 			for _, u := range change(x) {
@@ -63,34 +83,42 @@ func TestLimitsDoNotDependOnTheOrder(t *testing.T) {
 				}
 			}
 			for _, p := range x.policies.all {
-				for i, why := range []string{p.excess, p.spaceExcess, p.choked} {
+				for j, why := range []string{p.excess, p.spaceExcess, p.choked} {
 					if why != "" {
-						closed[[]string{"excess", "spaceExcess", "choked"}[i]]++
+						closed[[]string{"excess", "spaceExcess", "choked"}[j]]++
 					}
 				}
-				if p.leftOut(lowLimits()) != "" {
+				if p.leftOut(l) != "" {
 					closed["leftOut"]++
 				}
 			}
-		}
-		keys := slices.Collect(maps.Keys(changes))
-		rand.New(rand.NewPCG(seed, 2)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-		fresh := newIndex(lowLimits())
-		for _, k := range keys { // removed keys are removed from nothing
-			changes[k](fresh)
-		}
-		if a, b := dump(x), dump(fresh); !maps.Equal(a, b) {
-			for u := range a {
-				if a[u] != b[u] {
-					t.Fatalf("seed %d: %s is, after a walk and at once:\n%s\n---\n%s", seed, u, a[u], b[u])
-				}
+			if i%5 == 4 {
+				atOnce(t, rand.NewPCG(seed, uint64(i)), l, changes, after)
 			}
-			t.Fatalf("seed %d: %d units, and %d at once", seed, len(a), len(b))
 		}
 	}
-	if len(closed) < 4 {
-		t.Errorf("not all limits were reached: %v", closed)
+	return closed
+}
+
+// atOnce makes the latest change of each object in some order. The result is the same as after a walk.
+func atOnce(t *testing.T, order rand.Source, l limits, changes map[string]func(*Index) []nb.Unit, walked map[nb.Unit]string) {
+	t.Helper()
+	keys := slices.Sorted(maps.Keys(changes))
+	rand.New(order).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	fresh := newIndex(l)
+	for _, k := range keys { // removed keys are removed from nothing
+		changes[k](fresh)
 	}
+	b := dump(fresh)
+	if maps.Equal(walked, b) {
+		return
+	}
+	for u := range walked {
+		if walked[u] != b[u] {
+			t.Fatalf("%s is, after a walk and at once:\n%s\n---\n%s", u, walked[u], b[u])
+		}
+	}
+	t.Fatalf("%d units, and %d at once", len(walked), len(b))
 }
 
 // randomChange puts or removes an object and returns its key.
@@ -118,4 +146,31 @@ func randomChange(s policymodel.Source) (string, func(*Index) []nb.Unit) {
 	p := s.Policy(ns, k.Name)
 	p.CreationTimestamp = metav1.Unix(int64(s.IntN(3)), 0)
 	return k.String(), func(x *Index) []nb.Unit { return x.PutPolicy(New(p)) }
+}
+
+// twinChange puts a namespace, or puts or removes a policy to named ports, or a pod with one of few numbers.
+func twinChange(s policymodel.Source) (string, func(*Index) []nb.Unit) {
+	ns := fmt.Sprint("ns-", s.IntN(2))
+	switch s.IntN(10) {
+	case 0:
+		return ns, func(x *Index) []nb.Unit {
+			return x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		}
+	case 1, 2:
+		p := toNamed()
+		p.Namespace = ns
+		k := Key{ns, p.Name}
+		if s.IntN(3) == 0 {
+			return k.String(), func(x *Index) []nb.Unit { return x.RemovePolicy(k) }
+		}
+		return k.String(), func(x *Index) []nb.Unit { return x.PutPolicy(New(p)) }
+	}
+	k := pod.Key{Namespace: ns, Name: fmt.Sprint("pod-", s.IntN(6))}
+	if s.IntN(3) == 0 {
+		return k.String(), func(x *Index) []nb.Unit { return x.RemovePod(k) }
+	}
+	number := 8000 + s.IntN(6)
+	return k.String(), func(x *Index) []nb.Unit {
+		return x.PutPod(k, nil, []Port{{"p0", corev1.ProtocolTCP, uint16(number)}})
+	}
 }
