@@ -185,6 +185,57 @@ func TestAGatewayTakesNoReservedAddress(t *testing.T) {
 	}
 }
 
+// P5: the credential of a kubelet suffices to report an address and to claim it as a next hop. Neither takes it from an older
+// Node, in any order of events, and a proof is better than age. So hosts may be routers of others.
+func TestNextHopsAndReports(t *testing.T) {
+	const hop = "192.0.2.254"
+	address := netip.MustParseAddr(hop)
+	gateway := func(chassis string) (topology.Cluster, error) {
+		c := cluster(t, 0, 1).WithChassis("n0", "c0").WithChassis("n1", "c1")
+		c.NumberedBy = names.Ovnkube
+		return c.WithGateway("gw", topology.Gateway{
+			Mode: topology.Bridge, Interface: "breth0", Chassis: chassis, MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.8/24"), NextHops: []netip.Addr{address},
+		})
+	}
+	labelled := sayer("n0", 3, hop)
+	labelled.Labels = map[string]string{names.LabelControlPlane: ""}
+	for _, tt := range []struct {
+		name, chassis string
+		administrator bool
+		puts          []any
+		has           bool
+	}{
+		{"an older Node's", "c1", false, []any{sayer("n1", 2, "192.0.2.8"), sayer("n0", 1, hop)}, true},
+		{"a younger Node's", "c1", false, []any{sayer("n1", 2, "192.0.2.8"), sayer("n0", 3, hop)}, false},
+		{"a younger Node's tunnel", "c1", false, []any{facts.Tunnels{"c0": {address}}, sayer("n1", 2, "192.0.2.8"), sayer("n0", 3, hop)}, true},
+		{"a younger Node's with the label", "c1", false, []any{sayer("n1", 2, "192.0.2.8"), labelled}, true},
+		{"its own", "c0", false, []any{sayer("n0", 1, "192.0.2.8", hop)}, true},
+		{"with a gateway of no node", "c9", false, []any{sayer("n0", 1, hop)}, false},
+		{"with a gateway of the administrator", "c1", true, []any{sayer("n1", 2, "192.0.2.8"), sayer("n0", 1, hop)}, false},
+	} {
+		c, err := gateway(tt.chassis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.administrator {
+			c.NumberedBy = ""
+		}
+		puts := append(slices.Clone(tt.puts), c)
+		for first := range puts { // each of them once first, once last, and forwards and backwards
+			for range 2 {
+				slices.Reverse(puts)
+				w := NewWorld()
+				for i := range puts {
+					w.Put(puts[(first+i)%len(puts)])
+				}
+				if has := slices.Contains(w.Facts().Addresses["n0"], address); has != tt.has {
+					t.Errorf("%s, from number %d: %t", tt.name, first, has)
+				}
+			}
+		}
+	}
+}
+
 // apiService is the API server's Service.
 func apiService() *corev1.Service {
 	return &corev1.Service{

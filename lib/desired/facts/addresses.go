@@ -115,7 +115,7 @@ func (r reports) put(sw string, h host) []string {
 // owner is the node with the right to an address: the oldest of those allowed to have it.
 func (r reports) owner(f *Facts, a netip.Addr) (host, bool) {
 	for _, h := range r.of[a] {
-		if f.refused(h, a) == "" {
+		if r.refused(f, h, a) == "" {
 			return h, true
 		}
 	}
@@ -169,7 +169,7 @@ func (r reports) refusal(f *Facts, sw string) string {
 
 // notOf returns the reason why an address is not a host's, or unusable as one, or "".
 func (r reports) notOf(f *Facts, sw string, a netip.Addr) string {
-	if why := f.refused(r.hosts[sw], a); why != "" {
+	if why := r.refused(f, r.hosts[sw], a); why != "" {
 		return why
 	}
 	if holder, ok := r.owner(f, a); ok && names.NodeSwitch(holder.name) != sw {

@@ -12,6 +12,7 @@ import (
 
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 )
 
 // An Index derives the facts from their latest inputs. A Change without Now is none.
@@ -59,7 +60,9 @@ func (x *Index) PutNodes(nodes []*corev1.Node, gone []types.NamespacedName) Chan
 		zone := n.Labels[corev1.LabelTopologyZone]
 		all.set(n.Name, true, exists)
 		zones.set(n.Name, zone, zone != "")
-		affected = append(affected, x.reports.putNode(n)...)
+		if moved := x.reports.putNode(n); len(moved) > 0 {
+			affected = append(append(affected, moved...), x.routers(names.NodeSwitch(n.Name))...)
+		}
 	}
 	for _, n := range nodes {
 		put(n, true)
@@ -76,6 +79,20 @@ func (x *Index) PutNodes(nodes []*corev1.Node, gone []types.NamespacedName) Chan
 	c := x.decideAddresses(&f, slices.Compact(affected))
 	c.Nodes, c.Surroundings = all.own, c.Surroundings || zones.own
 	return x.step(&f, c)
+}
+
+// routers are the switches of the hosts that report the next hops of a node's gateways: its age counts there.
+func (x *Index) routers(sw string) (out []string) {
+	for _, id := range x.now.ChassisOf[sw] {
+		for _, g := range x.now.Chassis[id].Gateways {
+			for _, hop := range x.now.Cluster.Gateways[g].Reserves() {
+				for _, h := range x.reports.of[hop] {
+					out = append(out, names.NodeSwitch(h.name))
+				}
+			}
+		}
+	}
+	return out
 }
 
 // A copied map is copied before its first change.

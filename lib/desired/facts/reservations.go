@@ -30,7 +30,7 @@ type reservation struct {
 	is    string
 	node  string // its switch, or ""
 	prove bool   // a node may have it with proof, see proven
-	hop   bool   // it is a router's outside
+	hop   bool   // it is a router's outside, or that of a node with a better right, see mayRoute
 }
 
 // reserve computes the reservations again, and judges the addresses of the hosts affected.
@@ -45,8 +45,8 @@ func (x *Index) reserve(f *Facts) Change {
 	for a := range OtherKeys(x.now.reserved.of, f.reserved.of, Same) {
 		affect(a)
 	}
-	for a, r := range f.reserved.of { // their proofs may have changed
-		if r.prove {
+	for a, r := range f.reserved.of { // their proofs, or the gateways that send there, may have changed
+		if r.prove || r.hop {
 			affect(a)
 		}
 	}
@@ -108,18 +108,39 @@ func (c Change) ChangedReservations() []netip.Addr {
 }
 
 // refused returns the reason why a node does not get a reported address, "" if it does.
-func (f *Facts) refused(h host, a netip.Addr) string {
+func (r reports) refused(f *Facts, h host, a netip.Addr) string {
 	sw := names.NodeSwitch(h.name)
-	r, ok := f.reserved.of[a]
+	by, ok := f.reserved.of[a]
 	switch {
-	case !ok || r.node == sw:
+	case !ok || by.node == sw:
 		return ""
-	case r.prove && f.proven(h, a):
+	case by.prove && f.proven(h, a):
 		return ""
-	case r.prove:
-		return fmt.Sprintf("is %s: if the node is that host, label it %s=", r.is, names.LabelControlPlane)
+	case by.hop && r.mayRoute(f, h, a):
+		return ""
+	case by.prove:
+		return fmt.Sprintf("is %s: if the node is that host, label it %s=", by.is, names.LabelControlPlane)
 	}
-	return "is " + r.is
+	return "is " + by.is
+}
+
+// mayRoute reports whether a host has an address although gateways send there: it may be their router. The credential of a kubelet
+// suffices for a gateway with any next hop, and for a report of the router's address. So both count alike: the oldest host is
+// right. Without a program that numbers nodes the administrator made the gateways, and also those of hosts that are no nodes.
+func (r reports) mayRoute(f *Facts, h host, hop netip.Addr) bool {
+	if h.control {
+		return true
+	}
+	for _, g := range f.Cluster.Gateways {
+		if !slices.Contains(g.Reserves(), hop) {
+			continue
+		}
+		sw := f.NodeOn(g.Chassis)
+		if o, known := r.hosts[sw]; f.Cluster.NumberedBy == "" || sw == "" || known && o.compareAge(h) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // proven reports whether another source than its kubelet shows that a node is a host of the control plane: its label,

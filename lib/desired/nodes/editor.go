@@ -224,7 +224,8 @@ func (e *editor) egress(name string, g topology.Gateway) (own []netip.Prefix, wh
 }
 
 // foreign is the reason against addresses of a gateway that are another node's; "": there is none. Those that it has already
-// stay, whoever reports them later. A next hop would take the address from its node, unless a gateway has or sends to it already.
+// stay, whoever reports them later. A next hop may be any Node's, and takes nothing from it (see facts): a host may be the router of
+// others, and a Node that reports the router's address keeps nobody from it.
 func (e *editor) foreign(name, gateway string, g topology.Gateway) string {
 	const text = "annotation %s: %s %s is that of node %s: correct the address on this host, or delete that Node"
 	old := e.Gateways[gateway]
@@ -232,11 +233,6 @@ func (e *editor) foreign(name, gateway string, g topology.Gateway) string {
 		has := func(p netip.Prefix) bool { return p.Addr() == ip.Addr() }
 		if other := e.index.owner(ip.Addr()); other != "" && other != name && !slices.ContainsFunc(old.Outside(), has) {
 			return fmt.Sprintf(text, names.GatewayAnnotation, "physical IP", ip.Addr(), other)
-		}
-	}
-	for _, hop := range g.Reserves() {
-		if other := e.index.owner(hop); other != "" && other != name && !e.Gateways.Reserve(hop) {
-			return fmt.Sprintf(text, names.GatewayAnnotation, "next hop", hop, other)
 		}
 	}
 	if !g.Tunnel.IsValid() || g.Tunnel == old.Tunnel {

@@ -258,17 +258,6 @@ func (g Gateway) Reserves() []netip.Addr {
 	return g.NextHops
 }
 
-// Reserve reports whether an address is that of a gateway that is not local, of a tunnel, or of a router outside: a next hop there
-// takes it from nobody.
-func (all Gateways) Reserve(a netip.Addr) bool {
-	for _, g := range all {
-		if g.Tunnel == a || slices.Contains(g.Reserves(), a) || slices.ContainsFunc(g.Outside(), func(p netip.Prefix) bool { return p.Addr() == a }) {
-			return true
-		}
-	}
-	return false
-}
-
 // check returns the conflicts of g with other gateways.
 func (all Gateways) check(name string, g Gateway) error {
 	var errs []error
