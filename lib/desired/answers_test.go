@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 )
 
@@ -67,6 +68,7 @@ func TestANextHopTakesNoAddressOfALoadBalancer(t *testing.T) {
 	for _, mode := range []string{topology.Bridge, topology.Local} {
 		for hop, of := range map[string]*corev1.Service{vip: balanced, its: outsideService("web", 1, its)} {
 			c := withGateways(t, cluster(t, 1, 2, 3), 1, 3)
+			c.NumberedBy = names.Ovnkube // only there nodes claim
 			bad := topology.Gateway{
 				Mode: mode, Interface: "breth0", Chassis: "c2", Node: "n2", MAC: "02:00:00:00:00:02", IPs: prefixes("198.18.0.2/32"), NextHops: []netip.Addr{addr(hop)},
 			}
@@ -100,6 +102,73 @@ func TestANextHopTakesNoAddressOfALoadBalancer(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// P3: no gateway answers for the router of its LAN, or hosts there would lose it: also if the router is a load balancer, and its
+// controller writes its address. P5: one node's claim silences no other gateway.
+func TestTheRouterAnswersForItself(t *testing.T) {
+	const unit = nb.Unit("service/default/web")
+	router := addr("198.18.0.1")
+	balanced := outsideService("web", 1)
+	balanced.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: router.String()}}
+	hops := func(all map[int]string) topology.Cluster {
+		c := cluster(t, 1, 2, 3).WithChassis("n1", "chassis1").WithChassis("n3", "chassis3")
+		c.NumberedBy = names.Ovnkube
+		for _, n := range slices.Sorted(maps.Keys(all)) {
+			c = withGateways(t, c, n)
+			name := fmt.Sprint("gw", n)
+			g := c.Gateways[name]
+			g.NextHops = []netip.Addr{addr(all[n])}
+			c.Gateways = maps.Clone(c.Gateways)
+			c.Gateways[name] = g
+		}
+		return c
+	}
+	administrator := hops(map[int]string{1: "198.18.0.1", 3: "198.18.0.2"})
+	administrator.NumberedBy = ""
+	labelled := sayer("n1", 1, "198.18.0.11")
+	labelled.Labels = map[string]string{names.LabelControlPlane: ""}
+	w := NewWorld()
+	w.Put(sayer("n1", 1, "198.18.0.11"))
+	w.Put(balanced)
+	const why = "address 198.18.0.1 of service default/web is that of the router outside to which gateways send: no gateway answers for it"
+	for _, step := range []struct {
+		name    string
+		put     any
+		answers string
+		why     string
+	}{
+		{"two gateways", hops(map[int]string{1: "198.18.0.1", 3: "198.18.0.1"}), "", why},
+		{"one gateway", hops(map[int]string{1: "198.18.0.1"}), "", ""},
+		{"another gateway, with another router", hops(map[int]string{1: "198.18.0.1", 3: "198.18.0.2"}), "gw3", ""},
+		{"the label of the control plane", labelled, "", why},
+		{"no label", sayer("n1", 1, "198.18.0.11"), "gw3", ""},
+		{"gateways of the administrator", administrator, "", why},
+		{"another router", hops(map[int]string{1: "198.18.0.2", 3: "198.18.0.2"}), "gw1", ""},
+		{"two gateways again", hops(map[int]string{1: "198.18.0.1", 3: "198.18.0.1"}), "", why},
+	} {
+		before, was := state(w, nil), w.Answers.Answering(router)
+		touched := w.Put(step.put)
+		rows, err := w.Rows(unit)
+		if text := fmt.Sprint(rows); !strings.Contains(text, "198.18.0.1:80") || (err != nil) != (step.why != "") || err != nil && !strings.Contains(err.Error(), step.why) {
+			t.Errorf("%s: %v\n%s", step.name, err, text)
+		}
+		is := w.Answers.Answering(router)
+		if (is == "") != (step.answers == "") || step.answers == "gw3" && is != "gw3" || is != was && !slices.Contains(touched, answer.Unit(router)) {
+			t.Errorf("%s: %q answers instead of %q, touched %v", step.name, is, was, touched)
+		}
+		for u, rows := range state(w, nil) {
+			if rows != before[u] && before[u] != "" && !slices.Contains(touched, u) {
+				t.Errorf("%s: %s changed and was not reported", step.name, u)
+			}
+		}
+	}
+	proxy := corev1.LoadBalancerIPModeProxy
+	balanced.Status.LoadBalancer.Ingress[0].IPMode = &proxy
+	w.Put(balanced)
+	if rows, err := w.Rows(unit); err != nil || w.Answers.Answering(router) != "" || strings.Contains(fmt.Sprint(rows), "198.18.0.1:80") {
+		t.Errorf("mode Proxy: %v, %v, %q answers", rows, err, w.Answers.Answering(router))
 	}
 }
 

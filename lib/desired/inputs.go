@@ -76,6 +76,7 @@ func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection)
 		now.Hops = append(now.Hops, slices.DeleteFunc(slices.Clone(g.Reserves()), now.IsHosts)...) // a host may be a router; other rules hold there
 	}
 	slices.SortFunc(now.Hops, netip.Addr.Compare)
+	now.Routers = slices.DeleteFunc(slices.Compact(slices.Clone(now.Hops)), func(a netip.Addr) bool { return !f.Router(a) })
 	for _, c := range f.Chassis {
 		for f, addrs := range f.NodePortAddresses(c) {
 			now.Addresses[f] = max(now.Addresses[f], len(addrs))
@@ -108,6 +109,7 @@ func differenceOf(old, now loadbalancer.Inputs) difference {
 	}
 	addOthers(d.addrs, old.Hosts, now.Hosts)
 	addOthers(d.addrs, old.Hops, now.Hops)
+	addOthers(d.addrs, old.Routers, now.Routers)
 	if d.gateways {
 		d.hosts = make(map[netip.Addr]bool, len(now.Hosts))
 		for _, a := range now.Hosts {

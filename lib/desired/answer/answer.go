@@ -36,16 +36,18 @@ type Gateway struct {
 	Name string
 	Node string         // on the same host, "" if there is none
 	LANs []netip.Prefix // its own addresses with their prefix lengths
+	Hops []netip.Addr   // the routers outside to which it sends
 }
 
-// On reports whether an address is on a LAN of g. A prefix of full length has no neighbors.
-func (g Gateway) On(a netip.Addr) bool {
-	return slices.ContainsFunc(g.LANs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
+// May reports whether an address is on a LAN of g, and is not the router of g: others would lose their router. A prefix of full
+// length has no neighbors.
+func (g Gateway) May(a netip.Addr) bool {
+	return !slices.Contains(g.Hops, a) && slices.ContainsFunc(g.LANs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
 }
 
 // Equal reports whether two gateways are the same.
 func (g Gateway) Equal(o Gateway) bool {
-	return g.Name == o.Name && g.Node == o.Node && slices.Equal(g.LANs, o.LANs)
+	return g.Name == o.Name && g.Node == o.Node && slices.Equal(g.LANs, o.LANs) && slices.Equal(g.Hops, o.Hops)
 }
 
 // Compare is positive if g is the better one of two gateways for an address: the one that serves more of the

@@ -78,7 +78,7 @@ func (x *Index) putGateways() (touched []nb.Unit) {
 	for name, g := range x.facts.Now().Cluster.Gateways {
 		lans := slices.DeleteFunc(slices.Clone(g.IPs), func(p netip.Prefix) bool { return dead[name].Of(p.Addr()) })
 		if g.Mode != topology.Local && !g.Closed && len(lans) > 0 {
-			now[name] = Gateway{Name: name, Node: x.facts.Now().NodeOn(g.Chassis), LANs: lans}
+			now[name] = Gateway{Name: name, Node: x.facts.Now().NodeOn(g.Chassis), LANs: lans, Hops: g.NextHops}
 		}
 	}
 	x.gateways = now
@@ -101,7 +101,7 @@ func (x *Index) reconsider(a netip.Addr, changed map[string]bool) []nb.Unit {
 	}
 	serves := x.serving(a)
 	for name := range changed {
-		if g, ok := x.gateways[name]; ok && g.On(a) && g.Compare(x.gateways[was], a, serves) > 0 {
+		if g, ok := x.gateways[name]; ok && g.May(a) && g.Compare(x.gateways[was], a, serves) > 0 {
 			return x.Again(a)
 		}
 	}
@@ -152,8 +152,8 @@ func (x *Index) ForNodes(addrs []netip.Addr, nodes []string) (touched []nb.Unit)
 	return touched
 }
 
-// choose returns the best of the gateways with an address on their LAN, "" if there is none, or no Service
-// may have the address.
+// choose returns the best of the gateways that may answer for an address, "" if there is none, or no Service may have the
+// address.
 func (x *Index) choose(a netip.Addr) string {
 	if !x.answerable(a) {
 		return ""
@@ -161,7 +161,7 @@ func (x *Index) choose(a netip.Addr) string {
 	var best Gateway
 	serves := x.serving(a)
 	for _, g := range x.gateways {
-		if g.On(a) && (best.Name == "" || g.Compare(best, a, serves) > 0) {
+		if g.May(a) && (best.Name == "" || g.Compare(best, a, serves) > 0) {
 			best = g
 		}
 	}

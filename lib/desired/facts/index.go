@@ -77,6 +77,12 @@ func (x *Index) PutNodes(nodes []*corev1.Node, gone []types.NamespacedName) Chan
 	f.Nodes, f.Zones = all.of, zones.of
 	slices.Sort(affected)
 	c := x.decideAddresses(&f, slices.Compact(affected))
+	if !maps.Equal(x.now.control, f.control) { // where gateways there send are routers
+		again := x.reserve(&f)
+		again.Decided, again.Moved = append(c.Decided, again.Decided...), append(c.Moved, again.Moved...)
+		again.Surroundings = again.Surroundings || c.Surroundings
+		c = again
+	}
 	c.Nodes, c.Surroundings = all.own, c.Surroundings || zones.own
 	return x.step(&f, c)
 }

@@ -31,6 +31,7 @@ type reservation struct {
 	node  string // its switch, or ""
 	prove bool   // a node may have it with proof, see proven
 	hop   bool   // it is a router's outside, or that of a node with a better right, see mayRoute
+	known bool   // the hop is more than the claim of one node, see Router
 }
 
 // reserve computes the reservations again, and judges the addresses of the hosts affected.
@@ -82,9 +83,17 @@ func (f *Facts) reservations() map[netip.Addr]reservation {
 // reserveGateways adds the addresses of gateways, and their next hops that are no gateways.
 func (f *Facts) reserveGateways(now map[netip.Addr]reservation) {
 	gateways := slices.DeleteFunc(f.Cluster.Gateways.Names(), func(name string) bool { return f.Cluster.Gateways[name].Mode == topology.Local })
+	senders := map[netip.Addr]string{} // the first node that sends there
 	for _, name := range gateways {
-		for _, hop := range f.Cluster.Gateways[name].Reserves() {
-			now[hop] = reservation{is: "the next hop of gateway " + name, hop: true}
+		g := f.Cluster.Gateways[name]
+		sw := f.NodeOn(g.Chassis)
+		for _, hop := range g.Reserves() {
+			first, more := senders[hop]
+			if !more {
+				senders[hop] = sw
+			}
+			known := now[hop].known || f.Cluster.NumberedBy == "" || sw == "" || f.control[sw] || more && first != sw
+			now[hop] = reservation{is: "the next hop of gateway " + name, hop: true, known: known}
 		}
 	}
 	for _, name := range gateways {
@@ -96,11 +105,15 @@ func (f *Facts) reserveGateways(now map[netip.Addr]reservation) {
 }
 
 // Reserved reports whether no Node gets an address just by reporting it, and no gateway may answer for it. Whether a Service
-// may have the address of a router outside is decided by service.Network.
+// may have the address of a router outside is decided by service.Network. One node's claim to a next hop silences no gateway.
 func (f *Facts) Reserved(a netip.Addr) bool {
 	r, reserved := f.reserved.of[a]
-	return reserved && !r.hop
+	return reserved && (!r.hop || r.known)
 }
+
+// Router reports whether an address is that of a router outside: gateways of two nodes send there, or one on a host of the control
+// plane or of the administrator. The credential of a kubelet suffices for a gateway with any next hop.
+func (f *Facts) Router(a netip.Addr) bool { return f.reserved.of[a].known }
 
 // ChangedReservations are the addresses with another reservation.
 func (c Change) ChangedReservations() []netip.Addr {

@@ -1,6 +1,7 @@
 package loadbalancer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -164,13 +165,14 @@ func (l *Balancers) addLocal(s *set, f service.Frontend) {
 	}
 }
 
-// misplaced adds a Problem for each refused address outside.
+// misplaced adds a Problem for each address outside that is refused, or for which no gateway answers.
 func (l *Balancers) misplaced() {
 	named := map[string]bool{}
 	for _, f := range l.all {
-		if id := f.Addr.String() + f.Refused; f.Refused != "" && !f.Proxy && !named[id] {
+		why := cmp.Or(f.Refused, l.at.Unanswered(f))
+		if id := f.Addr.String() + why; why != "" && !f.Proxy && !named[id] {
 			named[id] = true
-			l.AddProblem("BadServiceAddress", "address %s of service %s %s", f.Addr, l.Key, f.Refused)
+			l.AddProblem("BadServiceAddress", "address %s of service %s %s", f.Addr, l.Key, why)
 		}
 	}
 }

@@ -49,6 +49,8 @@ type Network struct {
 	Inside []netip.Prefix
 	// Hops are the routers outside that gateways and hosts send to, sorted.
 	Hops []netip.Addr
+	// Routers are those of Hops for which no gateway answers, sorted.
+	Routers []netip.Addr
 	// Hosts are all addresses of hosts for NodePorts, sorted.
 	Hosts []netip.Addr
 }
@@ -179,6 +181,15 @@ func (n Network) unusable(a netip.Addr, ingress bool) (why string) {
 		return "is that of the router outside to which gateways send: choose another one"
 	}
 	return ""
+}
+
+// Unanswered says why no gateway answers for the address of a programmed frontend, "" if one may. Packets that come nevertheless are
+// served.
+func (n Network) Unanswered(f Frontend) string {
+	if _, found := slices.BinarySearchFunc(n.Routers, f.Addr, netip.Addr.Compare); !found || f.Kind != LoadBalancerIP || !f.Programmed() {
+		return ""
+	}
+	return "is that of the router outside to which gateways send: no gateway answers for it; if the router is the load balancer, let its controller set ipMode Proxy, else take the address out of the pool"
 }
 
 // MayHave reports whether s may have an address outside, whatever its port.
