@@ -172,6 +172,32 @@ func TestTheRouterAnswersForItself(t *testing.T) {
 	}
 }
 
+// The address of a load balancer comes before the external IP of an older Service. Its Problem says why, also when only the
+// right of the holder changes.
+func TestAnAddressTakenByALoadBalancer(t *testing.T) {
+	const vip, unit = "198.18.0.200", nb.Unit("service/default/web")
+	young := outsideService("a-young", 2, vip) // with equal age first by name
+	w := NewWorld()
+	w.Put(outsideService("web", 1, vip))
+	w.Put(young)
+	const held = "198.18.0.200:80/TCP of service default/web is in use by "
+	for _, tt := range []struct{ ip, want string }{
+		{"", held + "service default/a-young: choose another one"},
+		{vip, held + "the load balancer of service default/a-young, whose address it is: choose another one"},
+	} {
+		if tt.ip != "" {
+			young = young.DeepCopy()
+			young.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: tt.ip}}
+			if touched := w.Put(young); !slices.Contains(touched, unit) {
+				t.Errorf("not touched: %v", touched)
+			}
+		}
+		if _, err := w.Rows(unit); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v\nwant %s", err, tt.want)
+		}
+	}
+}
+
 // A gateway that is closed to clients outside has no load balancers of Services and answers for no address.
 func TestAClosedGateway(t *testing.T) {
 	w := NewWorld()

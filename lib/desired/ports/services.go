@@ -87,11 +87,11 @@ func (x *Services) Put(s service.Service) (changed, told []service.Key) {
 func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (changed, told []service.Key) {
 	type holder struct {
 		service.Key
-		named bool
+		named, assigned bool
 	}
 	holderOf := func(claim service.Claim) holder {
 		is, _ := x.Holder(claim)
-		return holder{is, x.named(claim)}
+		return holder{is, x.named(claim), x.assigned(claim)}
 	}
 	holders, owners, ports := make(map[service.Claim]holder, len(x.claimed[k])), map[netip.Addr]service.Key{}, x.nodePorts(k)
 	for _, claims := range append(now, x.claimed[k]) {
@@ -135,6 +135,12 @@ func (x *Services) change(k service.Key, now [][]service.Claim, apply func()) (c
 
 // named reports whether Problems of the other claimants name the holder.
 func (x *Services) named(claim service.Claim) bool { return len(x.wanted[claim]) <= MaxNamed }
+
+// assigned reports whether the holder of a claim has the address from its load balancer.
+func (x *Services) assigned(claim service.Claim) bool {
+	list := x.wanted[claim]
+	return len(list) > 0 && list[0].right == service.Assigned && len(x.clusters[claim.Addr]) == 0 && !x.reserved[claim]
+}
 
 // owner is the Service with the cluster IP a, the zero Key if there is none.
 func (x *Services) owner(a netip.Addr) service.Key {
@@ -244,7 +250,7 @@ func (x *Services) Compact() {
 // a view without copies until the next change of x, for there may be 50 000 of each of a hundred Services. Copied keeps
 // them.
 func (x *Services) Lost(k service.Key) service.Lost {
-	lost := service.Lost{Holder: func(claim service.Claim) (service.Key, bool) {
+	lost := service.Lost{Assigned: x.assigned, Holder: func(claim service.Claim) (service.Key, bool) {
 		holder, _ := x.Holder(claim)
 		if holder == k {
 			return service.Key{}, false

@@ -110,11 +110,13 @@ type Lost struct {
 	// Holder returns the holder of a claim of the Service: the zero Key if that is not to be named. It reports false
 	// if the claim is not lost.
 	Holder func(Claim) (Key, bool)
+	// Assigned reports whether the holder has the address from its load balancer, which comes before age. nil: it never has.
+	Assigned func(Claim) bool
 }
 
 // LostIn returns lost claims by their holders.
 func LostIn(holders map[Claim]Key) Lost {
-	return Lost{len(holders), func(c Claim) (Key, bool) {
+	return Lost{Number: len(holders), Holder: func(c Claim) (Key, bool) {
 		k, ok := holders[c]
 		return k, ok
 	}}
@@ -141,7 +143,9 @@ func (r *Resolved) LoseTo(lost Lost) {
 			}
 			who := "another service"
 			if other != (Key{}) {
-				who = "service " + other.String()
+				if who = "service " + other.String(); lost.Assigned != nil && lost.Assigned(c) {
+					who = "the load balancer of " + who + ", whose address it is"
+				}
 			}
 			r.AddProblem("PortConflict", "%s of service %s is in use by %s: choose another one", c, r.Key, who)
 		}
