@@ -111,10 +111,10 @@ func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
 		index=$(cat /sys/class/net/eth0/ifindex)
 		printf '[device]\nconnection-uuid=1\n' > /run/NetworkManager/devices/$index
 		printf 'NETWORK_FILE=/etc/systemd/network/eth0.network\n' > /run/systemd/netif/links/$index
-		printf 'ADDRESS=198.18.0.11\n' > /run/systemd/netif/leases/$index`)
+		printf 'ADDRESS=198.18.0.11\nCLIENTID=ff0000000700020000ab11f940faf4409ebba0\n' > /run/systemd/netif/leases/$index`)
 	const says = "# Its DHCP client works on eth0, and would give it the address again. Then run:\n"
 	out := n.does("nics-to-bridge eth0 --dry-run").Out
-	has(t, out, says+"nmcli device reapply eth0\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n")
+	has(t, out, says+"nmcli device reapply eth0\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n", "[DHCPv4]\nIAID=7\n")
 	n.script("rm -r /run/systemd/netif/leases /run/NetworkManager")
 	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, says) {
 		t.Errorf("there is no client: %s", out)

@@ -18,13 +18,16 @@ type host struct {
 	file, text string
 	// connection is the UUID of NetworkManager's connection, "" without one.
 	connection string
+	// client is the client identifier of a DHCP lease of systemd-networkd in hexadecimal digits, "" without one.
+	client string
 }
 
 func hostOf(i ifstate.Interface) host {
-	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager, i, "connection-uuid=")}
+	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd.Links, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager.Links, i, "connection-uuid=")}
 	if h.file == "" {
 		return h
 	}
+	h.client = recorded(networkdLeases, i, "CLIENTID=")
 	files := []string{h.file}
 	for _, dir := range []string{"/usr/lib/systemd/network", "/run/systemd/network", platform.Networkd.Config} {
 		more, _ := filepath.Glob(filepath.Join(dir, filepath.Base(h.file)+".d", "*.conf")) // fails for a bad pattern only
@@ -37,9 +40,12 @@ func hostOf(i ifstate.Interface) host {
 	return h
 }
 
+// networkdLeases has the leases of systemd-networkd, by DHCP for IPv4.
+const networkdLeases = "/run/systemd/netif/leases"
+
 // recorded is the value of a line in a daemon's state file of an interface.
-func recorded(m platform.Manager, i ifstate.Interface, key string) string {
-	text, _ := os.ReadFile(filepath.Join(m.Links, fmt.Sprint(i.Index))) // a missing file has no lines
+func recorded(dir string, i ifstate.Interface, key string) string {
+	text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(i.Index))) // a missing file has no lines
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, key); ok {
 			return strings.TrimSpace(value)

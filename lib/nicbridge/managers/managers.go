@@ -56,7 +56,7 @@ var managers = []manager{
 	{
 		Manager: platform.Netplan, found: byNetplan, toBridge: netplanText,
 		toNIC:    "put the NIC's part of " + platform.Netplan.Config + " back, and run netplan generate",
-		hasLease: func(i ifstate.Interface, _ layout) bool { return inRun("/run/systemd/netif/leases", "")(i) },
+		hasLease: func(i ifstate.Interface, _ layout) bool { return inRun(networkdLeases, "")(i) },
 		release: func(l layout) string {
 			if l.definition() != l.NIC {
 				return "networkctl reload"
@@ -76,7 +76,7 @@ var managers = []manager{
 	{
 		Manager: platform.Networkd, found: networkdAlone, toBridge: networkdText,
 		toNIC:    "delete the files of the NIC and of the bridge that you wrote to " + platform.Networkd.Config + ", and run networkctl reload",
-		hasLease: func(i ifstate.Interface, _ layout) bool { return inRun("/run/systemd/netif/leases", "")(i) },
+		hasLease: func(i ifstate.Interface, _ layout) bool { return inRun(networkdLeases, "")(i) },
 		release:  func(layout) string { return "networkctl reload" },
 	},
 }

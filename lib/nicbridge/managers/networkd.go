@@ -27,6 +27,8 @@ func netplanText(l layout) []string {
 		lines = append(lines, "  ethernets:", port+"}")
 	}
 	lines = append(lines, "    "+l.Name+":", fmt.Sprintf("      dhcp4: %v", l.dhcp4), fmt.Sprintf("      dhcp6: %v", l.dhcp6), fmt.Sprintf("      accept-ra: %v", l.ra))
+	client, rest := l.netplanClient()
+	lines = append(lines, client...)
 	if len(l.addresses) > 0 {
 		lines = append(lines, "      addresses:")
 	}
@@ -69,8 +71,12 @@ func netplanText(l layout) []string {
 	if len(routes) > 0 {
 		lines = append(append(lines, "      routes:"), routes...)
 	}
+	dropIns := "# " + platform.Networkd.Config + "/10-netplan-" + l.Name + ".network.d/"
+	if len(rest) > 0 {
+		lines = append(append(lines, dropIns+"client.conf, since netplan has no words for these:"), sectionsOf(rest)...)
+	}
 	if len(several) > 0 {
-		lines = append(lines, "# "+platform.Networkd.Config+"/10-netplan-"+l.Name+".network.d/nexthops.conf, since netplan has no routes with several next hops, or with those of the other family:")
+		lines = append(lines, dropIns+"nexthops.conf, since netplan has no routes with several next hops, or with those of the other family:")
 		lines = append(lines, several...)
 	}
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
@@ -101,6 +107,7 @@ func networkdText(l layout) []string {
 	for _, w := range l.ways {
 		lines = append(lines, l.networkdRoute(w)...)
 	}
+	lines = append(lines, sectionsOf(l.clientSettings())...)
 	return append(append(lines, "# "+l.sysctls()), l.mute()...)
 }
 
@@ -137,23 +144,15 @@ var (
 
 // kept returns these lines of a .network file with its drop-ins.
 func kept(text string) (link, network, sections []string) {
-	section := ""
-	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		line = strings.TrimSpace(line)
-		key, _, _ := strings.Cut(line, "=")
-		key = strings.TrimSpace(key) + "="
-		if strings.HasPrefix(line, "[") {
-			section = line
-		}
+	for _, s := range settings(text) {
 		switch {
-		case line == "" || line[0] == '#' || line[0] == ';':
-		case slices.Contains(keptSections, section):
-			sections = append(sections, line)
-		case line == section:
-		case section == "[Link]" && !slices.Contains(ownKeys, key):
-			link = append(link, line)
-		case section == "[Network]" && slices.Contains(networkKeys, key):
-			network = append(network, line)
+		case slices.Contains(keptSections, s.section):
+			sections = append(sections, s.line)
+		case s.key == "":
+		case s.section == "[Link]" && !slices.Contains(ownKeys, s.key):
+			link = append(link, s.line)
+		case s.section == "[Network]" && slices.Contains(networkKeys, s.key):
+			network = append(network, s.line)
 		}
 	}
 	return link, network, sections
