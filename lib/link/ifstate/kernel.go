@@ -118,7 +118,7 @@ func routesOf(i Interface) ([]Record, error) {
 		affected := map[string]bool{}
 		for n := range all {
 			r := &all[n]
-			r.Group = fmt.Sprintf("route %d %d %x/%d tos %d metric %d", f, r.table(), r.attr(unix.RTA_DST), r.Header[1], r.Header[3], r.metric())
+			r.Group = fmt.Sprintf("route %d %d %x/%d tos %d metric %d", f, r.table(), r.attr(unix.RTA_DST), r.Header[1], r.Header[3], r.Metric())
 			src, _ := netip.AddrFromSlice(r.attr(unix.RTA_PREFSRC))
 			if !derived(*r) && (r.moveIndex(i.Index, 0) || sources[src]) {
 				affected[r.Group] = true
@@ -190,7 +190,7 @@ func rulesOf(i Interface) ([]Record, error) {
 		affected := map[string]bool{}
 		for n := range all {
 			r := &all[n]
-			r.Group = fmt.Sprintf("rule %d pref %d", f, r.metric())
+			r.Group = fmt.Sprintf("rule %d pref %d", f, r.Metric())
 			affected[r.Group] = affected[r.Group] || r.Mentions(i.Name)
 		}
 		for _, r := range all {
@@ -350,7 +350,7 @@ func groupOf(r Record, of Interface) ([]Record, error) {
 	}
 	return slices.DeleteFunc(all, func(o Record) bool {
 		o.moveIndex(of.Index, 0)
-		same := o.metric() == r.metric() && !derived(o)
+		same := o.Metric() == r.Metric() && !derived(o)
 		if r.Kind == Route {
 			same = same && o.table() == r.table() && o.Header[1] == r.Header[1] && o.Header[3] == r.Header[3] &&
 				slices.Equal(o.attr(unix.RTA_DST), r.attr(unix.RTA_DST))

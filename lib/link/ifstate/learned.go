@@ -57,7 +57,7 @@ func markLearned(routes []Record) error {
 	}
 	for n := range routes {
 		if r := &routes[n]; r.Is6() && len(r.attr(unix.RTA_OIF)) == 4 {
-			r.Learned = flags[fmt.Sprintf("%s %02x %s %08x", address16(r.attr(unix.RTA_DST)), r.Header[1], address16(r.attr(unix.RTA_GATEWAY)), r.metric())]
+			r.Learned = flags[fmt.Sprintf("%s %02x %s %08x", address16(r.attr(unix.RTA_DST)), r.Header[1], address16(r.attr(unix.RTA_GATEWAY)), r.Metric())]
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func addLearned(r Record, to Interface, age uint32) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	m := in6Rtmsg{dstLen: uint16(r.Header[1]), metric: r.metric(), flags: r.Learned | routeUp | routeGateway, ifindex: int32(to.Index)}
+	m := in6Rtmsg{dstLen: uint16(r.Header[1]), metric: r.Metric(), flags: r.Learned | routeUp | routeGateway, ifindex: int32(to.Index)}
 	copy(m.dst[:], r.attr(unix.RTA_DST))
 	copy(m.gateway[:], r.attr(unix.RTA_GATEWAY))
 	if seconds, ok := expiry(r); ok {

@@ -69,8 +69,8 @@ func (r Record) table() uint32 {
 	return uint32(r.Header[4])
 }
 
-// metric is the RTA_PRIORITY of a route, or the FRA_PRIORITY of a rule; both have the same number.
-func (r Record) metric() uint32 {
+// Metric is the RTA_PRIORITY of a route, or the FRA_PRIORITY of a rule; both have the same number.
+func (r Record) Metric() uint32 {
 	if v := r.attr(unix.RTA_PRIORITY); len(v) == 4 {
 		return native.Uint32(v)
 	}
@@ -110,7 +110,7 @@ func (r Record) routeText() string {
 	if src, ok := netip.AddrFromSlice(r.attr(unix.RTA_PREFSRC)); ok {
 		words = append(words, "src", src.String())
 	}
-	if m := r.metric(); m != 0 {
+	if m := r.Metric(); m != 0 {
 		words = append(words, fmt.Sprint("metric ", m))
 	}
 	if t := r.table(); t != unix.RT_TABLE_MAIN {
@@ -131,7 +131,7 @@ func destination(dst []byte, bits byte, is6 bool) string {
 }
 
 func (r Record) ruleText() string {
-	words := []string{fmt.Sprint("pref ", r.metric())}
+	words := []string{fmt.Sprint("pref ", r.Metric())}
 	if in := text(r.attr(ruleIn)); in != "" {
 		words = append(words, "iif", in)
 	}

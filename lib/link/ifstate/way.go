@@ -20,7 +20,7 @@ func (r Record) Way() (w Way, ok bool) {
 			a = netip.IPv6Unspecified()
 		}
 	}
-	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Via: r.Gateways(), Metric: r.metric(), Table: r.table(), Whole: r.simple()}
+	w = Way{To: netip.PrefixFrom(a, int(r.Header[1])), Via: r.Gateways(), Metric: r.Metric(), Table: r.table(), Whole: r.simple()}
 	w.Source, _ = netip.AddrFromSlice(r.attr(unix.RTA_PREFSRC))
 	w.OnLink = native.Uint32(r.Header[8:])&unix.RTNH_F_ONLINK != 0
 	hops(r.attr(unix.RTA_MULTIPATH), func(hop []byte) { w.OnLink = w.OnLink || hop[2]&unix.RTNH_F_ONLINK != 0 })

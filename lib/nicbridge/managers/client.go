@@ -39,7 +39,7 @@ var (
 
 // clientSettings are the settings of the bridge's client of DHCP and router advertisements: those of the NIC's .network file, and
 // the identity that the server knows. Without the latter it would see another client, and might offer another address: systemd-networkd
-// makes an identity from the name of the interface.
+// makes an identity from the name of the interface. The default routes keep their metrics, or a host with several NICs would use another.
 func (l layout) clientSettings() []setting {
 	var all []setting
 	for _, s := range settings(l.text) {
@@ -49,9 +49,18 @@ func (l layout) clientSettings() []setting {
 	}
 	if l.dhcp4 {
 		all = replace(all, l.identity(all))
+		if m, ok := l.metrics[false]; ok {
+			all = replace(all, []setting{{section: "[DHCPv4]", key: routeMetric, value: fmt.Sprint(m)}})
+		}
+	}
+	own := slices.ContainsFunc(all, func(s setting) bool { return s.section == sectionRA && s.key == routeMetric })
+	if m, ok := l.metrics[true]; ok && l.ra && !own { // the file's may be several, by preference
+		all = append(all, setting{section: sectionRA, key: routeMetric, value: fmt.Sprint(m)})
 	}
 	return all
 }
+
+const routeMetric = "RouteMetric="
 
 // identity returns the setting for the client identifier of the NIC's lease. Only two kinds of them follow from something else than
 // the settings of the NIC's file: of one begin with 1, the type of Ethernet, and are the MAC; others with 255 and the IAID (RFC 4361).
@@ -94,7 +103,7 @@ func sectionsOf(all []setting) []string {
 // overrides are netplan's words for settings of DHCP.
 var overrides = map[string]string{
 	"UseDNS=": "use-dns", "UseNTP=": "use-ntp", "UseHostname=": "use-hostname", "UseMTU=": "use-mtu", "UseDomains=": "use-domains", "UseRoutes=": "use-routes",
-	"SendHostname=": "send-hostname", "Hostname=": "hostname", "RouteMetric=": "route-metric",
+	"SendHostname=": "send-hostname", "Hostname=": "hostname", routeMetric: "route-metric",
 }
 
 // netplanClient returns the settings of the bridge's client in netplan's words, and those without such a word.

@@ -1,8 +1,14 @@
 package managers
 
 import (
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/link/ifstate"
 )
 
 // leased returns the layout of a bridge with an address from DHCP, with a .network file and a client identifier of the NIC.
@@ -70,6 +76,58 @@ func TestSettingsOfOtherProtocols(t *testing.T) {
 		}
 		if out := strings.Join(netplanText(l), "\n"); strings.Contains(out, "dhcp6-overrides: {use-mtu: no}") != l.dhcp6 || strings.Contains(out, "dhcp4-overrides: {use-mtu: no}") != l.dhcp4 {
 			t.Errorf("equal overrides for each protocol of DHCP are missing in:\n%s", out)
+		}
+	}
+}
+
+// defaultRoute is the record of a default route.
+func defaultRoute(family, protocol byte, metric uint32) ifstate.Record {
+	return ifstate.Record{Kind: ifstate.Route, Header: []byte{family, 0, 0, 0, unix.RT_TABLE_MAIN, protocol, 0, unix.RTN_UNICAST, 0, 0, 0, 0}, Attrs: []ifstate.Attr{
+		{Type: unix.RTA_OIF, Value: []byte{0, 0, 0, 0}}, {Type: unix.RTA_PRIORITY, Value: binary.NativeEndian.AppendUint32(nil, metric)},
+	}}
+}
+
+// The default routes from DHCP and router advertisements keep their metrics, or a host with several NICs would use another one.
+func TestMetricsOfLearnedRoutes(t *testing.T) {
+	const v4, v6 = unix.AF_INET, unix.AF_INET6
+	for name, c := range map[string]struct {
+		records                                        []ifstate.Record
+		text                                           string
+		networkd, netplan, nmcli4, nmcli6, eni, ifcfgs string
+	}{
+		"DHCP and an advertisement": {
+			[]ifstate.Record{defaultRoute(v4, unix.RTPROT_DHCP, 77), defaultRoute(v4, unix.RTPROT_DHCP, 99), defaultRoute(v6, unix.RTPROT_RA, 88)}, "[DHCP]\nRouteMetric=5\n",
+			"[DHCPv4]\nRouteMetric=77\n[IPv6AcceptRA]\nRouteMetric=88\n# /etc/sysctl", "      dhcp4-overrides: {route-metric: 77}\n# /etc/systemd/network/10-netplan-breth0.network.d/client.conf, since netplan has no words for these:\n[IPv6AcceptRA]\nRouteMetric=88\n",
+			" ipv4.route-metric 77", " ipv6.route-metric 88", "    metric 77\n", "METRIC=77\n",
+		},
+		"dhclient, which does not mark its route": {
+			[]ifstate.Record{defaultRoute(v4, unix.RTPROT_BOOT, 77), defaultRoute(v4, unix.RTPROT_BOOT, 99)}, "",
+			"[DHCPv4]\nRouteMetric=77\n# /etc/sysctl", "{route-metric: 77}\n", " ipv4.route-metric 77", "", "    metric 77\n", "METRIC=77\n",
+		},
+		"none":                       {nil, "[DHCP]\nRouteMetric=5\n", "[DHCP]\nRouteMetric=5\n# /etc/sysctl", "{route-metric: 5}\n", "", "", "", ""},
+		"several, by preference":     {[]ifstate.Record{defaultRoute(v6, unix.RTPROT_RA, 1)}, "[IPv6AcceptRA]\nRouteMetric=1:2:3\n", "=true\n[IPv6AcceptRA]\nRouteMetric=1:2:3\n# /etc/sysctl", "RouteMetric=1:2:3\n", "", " ipv6.route-metric 1", "", ""},
+		"metric 0":                   {[]ifstate.Record{defaultRoute(v4, unix.RTPROT_DHCP, 0)}, "", "[DHCPv4]\nRouteMetric=0\n", "{route-metric: 0}\n", " ipv4.route-metric 0", "", "", ""},
+		"NetworkManager without Web": {[]ifstate.Record{defaultRoute(v4, unix.RTPROT_DHCP, 20100)}, "", "", "", " ipv4.route-metric 100", "", "    metric 20100\n", "METRIC=20100\n"},
+	} {
+		l := Bridge{Name: "breth0", NIC: "eth0", Kind: "device", MTU: 1500, Records: append([]ifstate.Record{address("192.0.2.5/24", 1)}, c.records...)}.layout(host{
+			connection: "5f3a", nmClient: "01:0a:00:00:00:00:01", text: c.text,
+		})
+		if len(l.ways) > 0 {
+			t.Errorf("%s: routes %+v are printed", name, l.ways)
+		}
+		nmcli := `ipv4.method auto ipv4.addresses "" ipv4.routes ""` + c.nmcli4 + " ipv4.dhcp-client-id 01:0a:00:00:00:00:01"
+		for _, p := range []string{"never-default", "ignore-auto-routes", "ignore-auto-dns"} {
+			nmcli += fmt.Sprintf(" ipv4.%s $(nmcli -g ipv4.%[1]s connection show 5f3a)", p)
+		}
+		nmcli += " ipv6.method "
+		if l.ra {
+			nmcli += `auto ipv6.addresses "" ipv6.routes ""` + c.nmcli6 + " ipv6.never-default $("
+		}
+		for want, text := range map[string]func(layout) []string{c.networkd: networkdText, c.netplan: netplanText, nmcli: nmcliText, c.eni: ifupdownText, c.ifcfgs: scriptsText} {
+			out := strings.Join(text(l), "\n") + "\n"
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in:\n%s", name, want, out)
+			}
 		}
 	}
 }

@@ -17,6 +17,9 @@ func ifupdownText(l layout) []string {
 		method = "dhcp"
 	}
 	lines := []string{"auto " + l.Name, "iface " + l.Name + " inet " + method, "    pre-up systemctl start ovs-vswitchd"}
+	if m := l.metrics[false]; l.dhcp4 && m != 0 {
+		lines = append(lines, fmt.Sprint("    metric ", m))
+	}
 	if l.made() {
 		lines = append(lines, "    pre-up ifup "+l.NIC) // no error if it is up
 	}
@@ -77,6 +80,9 @@ func scriptsText(l layout) []string {
 		"# ifcfg-"+l.Name, "DEVICE="+l.Name, "ONBOOT=yes", "DEVICETYPE=ovs", "TYPE=OVSBridge", "NM_CONTROLLED=no", `OVS_EXTRA="`+l.extra()+`"`)
 	if l.dhcp4 {
 		lines = append(lines, "OVSBOOTPROTO=dhcp", "OVSDHCPINTERFACES="+l.NIC)
+		if m := l.metrics[false]; m != 0 {
+			lines = append(lines, fmt.Sprint("METRIC=", m))
+		}
 	} else {
 		lines = append(lines, "BOOTPROTO=static")
 	}

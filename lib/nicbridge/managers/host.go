@@ -20,10 +20,13 @@ type host struct {
 	connection string
 	// client is the client identifier of a DHCP lease of systemd-networkd in hexadecimal digits, "" without one.
 	client string
+	// nmClient is that of a lease of NetworkManager, with colons.
+	nmClient string
 }
 
 func hostOf(i ifstate.Interface) host {
 	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd.Links, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager.Links, i, "connection-uuid=")}
+	h.nmClient = recorded(platform.NetworkManager.Links, i, "dhcp4.dhcp_client_identifier=")
 	if h.file == "" {
 		return h
 	}

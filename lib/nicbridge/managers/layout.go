@@ -16,6 +16,7 @@ type layout struct {
 	addresses    []ifstate.Record // with infinite lifetimes
 	dhcp4, dhcp6 bool             // there are others from DHCP
 	ra           bool             // router advertisements are accepted
+	metrics      map[bool]uint32  // of the default routes that DHCP for IPv4 (false) and router advertisements (true) bring
 	ways         []ifstate.Way
 	notes        []string // about routes and rules that are not, or not wholly, configured
 	host
@@ -23,7 +24,7 @@ type layout struct {
 
 // layout is the layout of b on a host.
 func (b Bridge) layout(h host) layout {
-	l := layout{Bridge: b, ra: b.Settings[ifstate.AcceptRA] == "2", host: h}
+	l := layout{Bridge: b, ra: b.Settings[ifstate.AcceptRA] == "2", metrics: map[bool]uint32{}, host: h}
 	leased := map[netip.Addr]bool{}
 	for _, r := range b.Records {
 		switch {
@@ -39,11 +40,20 @@ func (b Bridge) layout(h host) layout {
 			l.ra = l.ra || r.Is6()
 		}
 	}
+	var left []ifstate.Way
 	for _, r := range b.Records {
 		if r.Kind == ifstate.Rule && r.Mentions(b.NIC) {
 			l.notes = append(l.notes, fmt.Sprintf("Keep your rule %s, with %s in place of %s.", r.Text, b.Name, b.NIC))
 		}
+		if r.Default() && r.Dynamic() && r.Mentions("") {
+			if _, known := l.metrics[r.Is6()]; !known { // the first one is used
+				l.metrics[r.Is6()] = r.Metric()
+			}
+		}
 		w, ok := r.Way()
+		if ok && l.dhcp4 && r.Default() && !r.Is6() {
+			left = append(left, w)
+		}
 		if !ok || l.dhcp4 && r.Default() && !r.Is6() { // DHCP brings its default route
 			continue
 		}
@@ -54,6 +64,9 @@ func (b Bridge) layout(h host) layout {
 			l.notes = append(l.notes, fmt.Sprintf("Route %s has attributes that are missing above: add them.", r.Text))
 		}
 		l.ways = append(l.ways, w)
+	}
+	if _, known := l.metrics[false]; !known && len(left) > 0 { // dhclient does not mark its route
+		l.metrics[false] = left[0].Metric
 	}
 	if slices.ContainsFunc(l.ways, func(w ifstate.Way) bool { return w.Table != ifstate.Main }) {
 		l.notes = append(l.notes, "Keep your rules (ip rule) that lead to other tables.")

@@ -77,6 +77,31 @@ func (l layout) nmcliFamily(name string, auto, is6 bool) string {
 	if servers := l.dns.family(is6); len(servers) > 0 && method != "disabled" {
 		out += fmt.Sprintf(` %s.dns "%s" %s.dns-search "%s"`, name, strings.Join(servers, ","), name, strings.Join(l.dns.search, ","))
 	}
+	if auto {
+		out += l.nmcliAuto(name, is6)
+	}
+	return out
+}
+
+// penalty is what NetworkManager adds to a metric while it does not reach the Internet by the interface.
+const penalty = 20000
+
+// nmcliAuto formats the arguments for DHCP and router advertisements of one family: the metric of their default route, the client
+// identifier of the lease, and what the connection of the NIC ignores.
+func (l layout) nmcliAuto(name string, is6 bool) string {
+	out := ""
+	if m, ok := l.metrics[is6]; ok {
+		if m >= penalty {
+			m -= penalty
+		}
+		out = fmt.Sprintf(" %s.route-metric %d", name, m)
+	}
+	if l.nmClient != "" && !is6 {
+		out += fmt.Sprintf(" %s.dhcp-client-id %s", name, l.nmClient)
+	}
+	for _, property := range []string{"never-default", "ignore-auto-routes", "ignore-auto-dns"} {
+		out += fmt.Sprintf(" %s.%s $(nmcli -g %[1]s.%[2]s connection show %[3]s)", name, property, l.connection)
+	}
 	return out
 }
 
