@@ -115,6 +115,15 @@ func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
 	const says = "# Its DHCP client works on eth0, and would give it the address again. Then run:\n"
 	out := n.does("nics-to-bridge eth0 --dry-run").Out
 	has(t, out, says+"nmcli device reapply eth0\nnmcli connection up interface-breth0\n", says+"networkctl reload\n", "ipv4.method auto", "Name=breth0\n[Network]\nDHCP=ipv4\n", "[DHCPv4]\nIAID=7\n")
+	const modify = "nmcli connection modify "
+	has(t, out, modify+"1 ipv4.method disabled ")
+	n.script("printf '[device]\\nconnection-uuid=1\\n' > /run/NetworkManager/devices/$(cat /sys/class/net/lo/ifindex)")
+	out = n.does("nics-to-bridge eth0 --dry-run").Out
+	has(t, out, "# Other interfaces use the connection of eth0, too: it stays. ", "\nnmcli connection clone 1 eth0-port\n"+modify+"eth0-port ipv4.method disabled ",
+		" connection.interface-name eth0 connection.multi-connect single connection.autoconnect yes connection.autoconnect-priority 999\n", says+"nmcli connection up eth0-port\nnmcli connection up interface-breth0\n")
+	if strings.Contains(out, modify+"1 ") || strings.Contains(out, "reapply") {
+		t.Errorf("a connection of other interfaces is changed: %s", out)
+	}
 	n.script("rm -r /run/systemd/netif/leases /run/NetworkManager")
 	if out := n.does("nics-to-bridge eth0 --dry-run").Out; strings.Contains(out, says) {
 		t.Errorf("there is no client: %s", out)

@@ -2,9 +2,11 @@ package managers
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
@@ -18,6 +20,8 @@ type host struct {
 	file, text string
 	// connection is the UUID of NetworkManager's connection, "" without one.
 	connection string
+	// shared: another device uses that connection, too.
+	shared bool
 	// client is the client identifier of a DHCP lease of systemd-networkd in hexadecimal digits, "" without one.
 	client string
 	// nmClient is that of a lease of NetworkManager, with colons.
@@ -25,7 +29,8 @@ type host struct {
 }
 
 func hostOf(i ifstate.Interface) host {
-	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd.Links, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager.Links, i, "connection-uuid=")}
+	h := host{dns: readResolver(resolvers), file: recorded(platform.Networkd.Links, i, "NETWORK_FILE="), connection: recorded(platform.NetworkManager.Links, i, connectionKey)}
+	h.shared = h.connection != "" && shares(h.connection, i)
 	h.nmClient = recorded(platform.NetworkManager.Links, i, "dhcp4.dhcp_client_identifier=")
 	if h.file == "" {
 		return h
@@ -42,6 +47,17 @@ func hostOf(i ifstate.Interface) host {
 	}
 	return h
 }
+
+// shares reports whether NetworkManager uses a connection for another device than i.
+func shares(connection string, i ifstate.Interface) bool {
+	others, err := net.Interfaces()
+	return err == nil && slices.ContainsFunc(others, func(o net.Interface) bool {
+		return o.Index != i.Index && recorded(platform.NetworkManager.Links, ifstate.Interface{Name: o.Name, Index: o.Index}, connectionKey) == connection
+	})
+}
+
+// connectionKey begins the line with the UUID of a connection.
+const connectionKey = "connection-uuid="
 
 // networkdLeases has the leases of systemd-networkd, by DHCP for IPv4.
 const networkdLeases = "/run/systemd/netif/leases"

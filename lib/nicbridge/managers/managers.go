@@ -65,12 +65,16 @@ var managers = []manager{
 		},
 	},
 	{
-		Manager: platform.NetworkManager, found: inRun(platform.NetworkManager.Links, "connection-uuid="), toBridge: nmcliText,
-		toNIC:    "delete the connection of the bridge, give that of the NIC its ipv4 and ipv6 settings back, and activate it",
+		Manager: platform.NetworkManager, found: inRun(platform.NetworkManager.Links, connectionKey), toBridge: nmcliText,
+		toNIC:    "delete the connection of the bridge, give that of the NIC its ipv4 and ipv6 settings back or delete its clone NIC-port, and activate it",
 		hasLease: func(_ ifstate.Interface, l layout) bool { return l.dhcp4 || l.dhcp6 },
 		// Without "up", NetworkManager leaves a bridge that it has not activated itself as it is, and the lease ends.
 		release: func(l layout) string {
-			return "nmcli device reapply " + l.NIC + "\nnmcli connection up interface-" + l.Name
+			port := "nmcli device reapply " + l.NIC
+			if l.shared {
+				port = "nmcli connection up " + l.clone()
+			}
+			return port + "\nnmcli connection up interface-" + l.Name
 		},
 	},
 	{

@@ -26,21 +26,30 @@ func nmcliText(l layout) []string {
 		last += l.nmcliFamily(family.name, family.auto, family.is6)
 	}
 	dropIns, units := "/etc/systemd/system/"+platform.NetworkManager.Unit+".d", strings.Join(platform.Units(platform.OpenVSwitch), " ")
-	return []string{
-		"# The connection of " + l.NIC + " loses its addresses, routes and DHCP, and keeps all else. To see them: nmcli connection show " + l.connection,
-		l.nmcliPort(),
-		"printf '[device-" + l.Name + "]\\nmatch-device=interface-name:" + l.Name + "\\nmanaged=1\\n' > " + platform.NetworkManager.Config + "/conf.d/90-" + l.Name + ".conf",
-		"mkdir -p " + dropIns,
-		"printf '[Unit]\\nWants=" + units + "\\nAfter=" + units + "\\n' > " + dropIns + "/" + l.Name + ".conf",
-		"printf '%s\\n' " + strings.Join(l.mute(), " ") + " > " + l.sysctls(),
+	port := []string{"# The connection of " + l.NIC + " loses its addresses, routes and DHCP, and keeps all else. To see them: nmcli connection show " + l.connection, l.nmcliPort(l.connection)}
+	if l.shared {
+		port = []string{
+			"# Other interfaces use the connection of " + l.NIC + ", too: it stays. A clone of it for " + l.NIC + " alone loses its addresses, routes and DHCP, and has precedence.",
+			"nmcli connection clone " + l.connection + " " + l.clone(),
+			l.nmcliPort(l.clone()) + " connection.interface-name " + l.NIC + " connection.multi-connect single connection.autoconnect yes connection.autoconnect-priority 999", // the highest
+		}
+	}
+	return append(port,
+		"printf '[device-"+l.Name+"]\\nmatch-device=interface-name:"+l.Name+"\\nmanaged=1\\n' > "+platform.NetworkManager.Config+"/conf.d/90-"+l.Name+".conf",
+		"mkdir -p "+dropIns,
+		"printf '[Unit]\\nWants="+units+"\\nAfter="+units+"\\n' > "+dropIns+"/"+l.Name+".conf",
+		"printf '%s\\n' "+strings.Join(l.mute(), " ")+" > "+l.sysctls(),
 		"systemctl daemon-reload",
 		last,
-	}
+	)
 }
 
-// nmcliPort is the command to take the addresses from the connection of the NIC.
-func (l layout) nmcliPort() string {
-	out := "nmcli connection modify " + l.connection
+// clone is the name of the NIC's own connection, in place of a shared one.
+func (l layout) clone() string { return l.NIC + "-port" }
+
+// nmcliPort is the command to take the addresses from a connection of the NIC.
+func (l layout) nmcliPort(connection string) string {
+	out := "nmcli connection modify " + connection
 	for _, family := range []string{"ipv4", "ipv6"} {
 		out += fmt.Sprintf(` %s.method disabled`, family)
 		for _, property := range []string{"addresses", "gateway", "routes", "dns", "dns-search"} {
