@@ -122,7 +122,7 @@ func find(nics []string, bridge string) client {
 		if _, err := os.Stat(filepath.Join(leases, index)); err == nil {
 			return client{platform.Networkd.Name, name}
 		}
-		if networkManager(index, name) {
+		if networkManager(index, name, bridge) {
 			return client{platform.NetworkManager.Name, name}
 		}
 		commands := managers.HandOver(name, bridge) // pairs: the end of a client, and its start
@@ -135,17 +135,28 @@ func find(nics []string, bridge string) client {
 }
 
 // networkManager reports whether NetworkManager has a lease of its active connection of a NIC. The connection of a port of Open
-// vSwitch has none.
-func networkManager(index, nic string) bool {
+// vSwitch has none, but keeps the file of a lease that it had before: then that of the bridge is newer.
+func networkManager(index, nic, bridge string) bool {
 	state, err := os.ReadFile(filepath.Join(platform.NetworkManager.Links, index))
 	if err != nil {
 		return false
 	}
 	for line := range strings.Lines(string(state)) {
 		if uuid, ok := strings.CutPrefix(strings.TrimSpace(line), "connection-uuid="); ok && uuid != "" {
-			leases, _ := filepath.Glob("/var/lib/NetworkManager/*-" + uuid + "-" + nic + ".lease") // fails for a bad pattern only
-			return len(leases) > 0
+			last := written("*-" + uuid + "-" + nic)
+			return !last.IsZero() && !written("*-"+bridge).After(last)
 		}
 	}
 	return false
+}
+
+// written is the time when NetworkManager wrote the last lease with a name, the zero Time without one. It writes it at each renewal.
+func written(pattern string) (last time.Time) {
+	files, _ := filepath.Glob("/var/lib/NetworkManager/" + pattern + ".lease") // fails for a bad pattern only
+	for _, f := range files {
+		if of, err := os.Stat(f); err == nil && of.ModTime().After(last) {
+			last = of.ModTime()
+		}
+	}
+	return last
 }

@@ -124,17 +124,24 @@ func TestFind(t *testing.T) {
 	}
 	index := fmt.Sprint(nic.Index)
 	state := "/run/NetworkManager/devices/" + index
+	at := time.Now()
 	for _, c := range []struct{ what, file, text, want string }{
 		{"nothing", "/run/other", "", ""},
 		{"a connection without a lease, as of a port of Open vSwitch", state, "[device]\nconnection-uuid=11-22\n", ""},
 		{"the lease of another NIC", "/var/lib/NetworkManager/internal-11-22-eth1.lease", "", ""},
 		{"NetworkManager", "/var/lib/NetworkManager/internal-11-22-eth0.lease", "", "NetworkManager"},
+		{"a newer lease of the bridge", "/var/lib/NetworkManager/internal-33-44-breth0.lease", "", ""},
+		{"again NetworkManager", "/var/lib/NetworkManager/internal-11-22-eth0.lease", "", "NetworkManager"},
 		{"systemd-networkd", "/run/systemd/netif/leases/" + index, "", "systemd-networkd"},
 	} {
 		if err := os.MkdirAll(filepath.Dir(c.file), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(c.file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at = at.Add(time.Second)
+		if err := os.Chtimes(c.file, at, at); err != nil {
 			t.Fatal(err)
 		}
 		if got := find([]string{"missing", "eth0"}, "breth0"); got.Name != c.want || c.want != "" && got.NIC != "eth0" {
