@@ -221,7 +221,7 @@ func (p *pass) returnNIC(ctx context.Context) error {
 			p.warn(text)
 		}
 		if err := p.leases.Check(i.Bridge, vswitch.NICs(all, i.Bridge), warn, func(text string) { p.log.Info(text) }); err != nil {
-			return err
+			p.warn(fmt.Sprintf("bridge %s: its DHCP leases are not watched: %v", i.Bridge, err)) // the gateway needs none of this
 		}
 	}
 	return nil
