@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // In a cluster with nodes numbered by ovnkube, no other subnets are accepted. A node that has its own already can repeat
 // its command, as at boot.
@@ -19,4 +22,17 @@ func TestNodesNumberedByOvnkube(t *testing.T) {
 	m.fails("master-init --cluster-ip-subnet=192.168.0.0/17 --master-switch-subnet=192.168.1.0/24 --node-name=kube-master", "ovnkube gives the nodes of this cluster their subnets")
 	w.nb("remove", "Logical_Router", "ovn_cluster_router", "external_ids", "ovn-k8s-numbered-by")
 	n.init(minionInitArgs)
+
+	// A gateway of a node is refused the same way, but for one that was there before.
+	w.nb("set", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-numbered-by=ovnkube")
+	gateway := strings.Replace(localArgs, "gw3", "node2", 1)
+	host, rows = n.state(), w.topology()
+	n.fails(gateway, `ovnkube gives the nodes of this cluster their gateways, as their hosts ask for: run "ovnkube -init-node=node2" on this host instead; `+
+		`or if ovnkube is no more, run "ovn-nbctl remove Logical_Router ovn_cluster_router external_ids ovn-k8s-numbered-by" first`)
+	same(t, "host after a refused gateway", n.state(), host)
+	same(t, "rows after a refused gateway", w.topology(), rows)
+	w.nb("remove", "Logical_Router", "ovn_cluster_router", "external_ids", "ovn-k8s-numbered-by")
+	n.init(gateway)
+	w.nb("set", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-numbered-by=ovnkube")
+	n.init(gateway)
 }

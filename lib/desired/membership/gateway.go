@@ -26,8 +26,23 @@ func (g Gateway) Add() Change {
 		var taken []netip.Addr
 		spec := g.Gateway
 		spec.Join, taken = s.joinAddresses(c, g.Name)
-		return c.WithGateway(g.Name, spec, taken...)
+		if c, err = c.WithGateway(g.Name, spec, taken...); err == nil {
+			err = g.numbered(s.Topology())
+		}
+		return c, err
 	}
+}
+
+// numbered is an error if a program takes the gateway of a node of this name from its host, as that would undo this one. A gateway
+// that the record c has already restores itself at boot; what its host finds out itself may differ.
+func (g Gateway) numbered(c topology.Cluster) error {
+	node, old := names.NodeSwitch(g.Name), c.Gateways[g.Name]
+	same := g.Gateway
+	same.Join, same.First, same.Node, same.MAC, same.Ports, same.Tunnel, same.MTU = old.Join, old.First, old.Node, old.MAC, old.Ports, old.Tunnel, old.MTU
+	if c.NumberedBy == "" || c.Nodes[node] == nil || same.Equal(old) {
+		return nil
+	}
+	return wayOut(c, node, "gives the nodes of this cluster their gateways, as their hosts ask for")
 }
 
 // joinAddresses returns the join addresses of a gateway of the Python era, and those of all other gateways without

@@ -80,8 +80,13 @@ func (n Node) numbered(c topology.Cluster) error {
 	if c.NumberedBy == "" || slices.Equal(c.Nodes[n.Name], n.Pods) && slices.Equal(c.Subnets, n.Subnets) {
 		return nil
 	}
-	return fmt.Errorf("%s gives the nodes of this cluster their subnets: run \"%[1]s -init-node=%[2]s\" on this host instead; "+
-		"or if %[1]s is no more, run \"ovn-nbctl remove Logical_Router %[3]s external_ids %[4]s\" first", c.NumberedBy, n.Name, c.Router, names.NumberedBy)
+	return wayOut(c, n.Name, "gives the nodes of this cluster their subnets")
+}
+
+// wayOut is the error of a command that the program in the record c would undo.
+func wayOut(c topology.Cluster, node, what string) error {
+	return fmt.Errorf("%s %s: run \"%[1]s -init-node=%[3]s\" on this host instead; or if %[1]s is no more, run \"ovn-nbctl remove Logical_Router %[4]s external_ids %[5]s\" first",
+		c.NumberedBy, what, node, c.Router, names.NumberedBy)
 }
 
 // taken is an error if a switch of the Python era, not in the record c, overlaps a subnet of n.
