@@ -46,6 +46,15 @@ func (n Numbering) Begin() Change {
 	}
 }
 
+// Adopts reports whether Begin takes over a cluster whose record commands have made, or another program. One of an older
+// release has no record: its nodes may publish claims.
+func (n Numbering) Adopts(s State) bool {
+	if s.saved != nil {
+		return s.saved.NumberedBy != n.Program
+	}
+	return s.Recorded() && s.record.NumberedBy != n.Program
+}
+
 // known returns the existing cluster, or its copy, with the nodes of an older release. It lacks gateways that do not fit in:
 // they do not keep a program from starting.
 func (n Network) known(s State) (c topology.Cluster, err error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -35,7 +36,7 @@ type Settings struct {
 // New returns a watcher that is a master. of returns the settings in a configuration. accepted is called when the master has
 // not refused the cluster it found; nil: it is not called. Watcher.Role is the master as a role of a process.
 func New(o watcher.Options, of func(config.Config) Settings, accepted func()) *watcher.Watcher {
-	o.Companion = companion{of, accepted}
+	o.Companion = &companion{of, accepted, former{}}
 	return &watcher.Watcher{Options: o}
 }
 
@@ -43,16 +44,17 @@ func New(o watcher.Options, of func(config.Config) Settings, accepted func()) *w
 type companion struct {
 	settings func(config.Config) Settings
 	accepted func()
+	former   former // of Begin, for Run
 }
 
 // numbering is the request to give nodes their subnets.
-func (m companion) numbering(c config.Config) (membership.Numbering, error) {
+func (m *companion) numbering(c config.Config) (membership.Numbering, error) {
 	s := m.settings(c)
 	return membership.Numbering{Program: names.Ovnkube, Ranges: s.Ranges, Join: c.JoinSubnets, Adopt: s.Adopt}, s.Ranges.Check(c.ServiceCIDRs, c.JoinSubnets)
 }
 
 // Check implements watcher.Companion: it refuses clusters of others, and ranges that lack the subnets of nodes.
-func (m companion) Check(l watcher.Links, saved *topology.Cluster) error {
+func (m *companion) Check(l watcher.Links, saved *topology.Cluster) error {
 	n, err := m.numbering(l.Config)
 	if err != nil {
 		return settings.Wrong(err)
@@ -100,7 +102,7 @@ func readOrCopy(ctx context.Context, l watcher.Links) (membership.State, error) 
 
 // Begin implements watcher.Companion: it makes the cluster router and the join switch, or takes over the existing ones.
 // If the database was emptied, it writes the topology of the copy again.
-func (m companion) Begin(ctx context.Context, l watcher.Links) error {
+func (m *companion) Begin(ctx context.Context, l watcher.Links) error {
 	n, err := m.numbering(l.Config)
 	if err != nil {
 		return settings.Wrong(err)
@@ -116,6 +118,13 @@ func (m companion) Begin(ctx context.Context, l watcher.Links) error {
 	if err := s.Unfit(); err != nil {
 		l.Log("master").Errorf("gateways of the record are left out: %v", err)
 	}
+	if n.Adopts(s) {
+		removed, err := removeClaims(ctx, l)
+		if err != nil {
+			return err
+		}
+		maps.Copy(m.former, removed)
+	}
 	changes, err := store.Commit(ctx, &nbsync.Sync{DB: l.Term}, s.Router, membership.Rows(s.Topology(), after, topology.ClusterUnit))
 	if err == nil && len(changes) > 0 {
 		l.Log("master").WithField("nodes", len(after.Nodes)).Infof("gives the nodes of this cluster subnets of %s", ipnet.Join(n.Ranges))
@@ -124,7 +133,7 @@ func (m companion) Begin(ctx context.Context, l watcher.Links) error {
 }
 
 // Differences implements watcher.Companion.
-func (m companion) Differences(ctx context.Context, l watcher.Links) ([]string, error) {
+func (m *companion) Differences(ctx context.Context, l watcher.Links) ([]string, error) {
 	n, err := m.numbering(l.Config)
 	if err != nil {
 		return nil, settings.Wrong(err)
@@ -142,15 +151,18 @@ func (m companion) Differences(ctx context.Context, l watcher.Links) ([]string, 
 		return nil, err
 	}
 	x := nodes.New(n.Ranges, record, s.OlderJoin())
+	if n.Adopts(s) {
+		all.Objects = each(all.Objects, withoutClaim)
+	}
 	x.Replace(all.Objects)
 	return x.Next(x.All(), nil).Lines(), nil
 }
 
 // Run implements watcher.Companion.
-func (m companion) Run(ctx context.Context, l watcher.Links) {
+func (m *companion) Run(ctx context.Context, l watcher.Links) {
 	n, err := m.numbering(l.Config)
 	if err != nil {
 		return // Begin has failed
 	}
-	(&numberer{links: l, log: l.Log("master"), ranges: n.Ranges}).run(ctx)
+	(&numberer{links: l, log: l.Log("master"), ranges: n.Ranges, former: m.former}).run(ctx)
 }

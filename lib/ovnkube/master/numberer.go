@@ -53,6 +53,7 @@ type numberer struct {
 	links  watcher.Links
 	log    *logrus.Entry
 	ranges nodesubnet.Ranges
+	former former
 
 	index    *nodes.Index
 	parser   topology.Parser
@@ -130,7 +131,7 @@ func (n *numberer) send(ev func() []nb.Unit) { n.loop.Send(ev) }
 // record records a change of Nodes.
 func (n *numberer) record(ev kube.Event) []nb.Unit {
 	if ev.Replace {
-		return n.index.Replace(ev.Objects)
+		return n.index.Replace(n.former.all(ev.Objects))
 	}
 	node, ok := ev.Object.(*corev1.Node)
 	switch {
@@ -139,7 +140,7 @@ func (n *numberer) record(ev kube.Event) []nb.Unit {
 	case ev.Gone:
 		return n.index.Remove(node.Name)
 	}
-	return n.index.Put(node)
+	return n.index.Put(n.former.node(node))
 }
 
 // readRecord reads the record if it may have changed. If the database has none, the watcher writes the known one again.
