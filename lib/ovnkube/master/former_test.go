@@ -64,3 +64,27 @@ func TestTakingOverASecondTime(t *testing.T) {
 		t.Errorf("a has lost its claim: %v", got)
 	}
 }
+
+// The database was emptied before the takeover: the copy of the watcher is in another namespace. No new cluster is made, and no
+// Node gets a subnet.
+func TestTakingOverAnEmptiedDatabase(t *testing.T) {
+	n := newNetwork(t)
+	n.node("a", nil)
+	const want = "there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap ovn-kubernetes/ovn-k8s-topology is missing: " +
+		"if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, as it has its own copy; for a new cluster remove --adopt"
+	refused := n.start("10.0.0.0/16/24", true)
+	eventually(t, "a line in the log: "+want, func() bool { return n.log.count(want) > 0 })
+	refused.stop()
+	if got := n.find("Logical_Router", "name") + n.subnet("a"); got != "" {
+		t.Errorf("there is %s", got)
+	}
+	m := n.start("10.0.0.0/16/24", false)
+	n.awaitSubnet("a", "")
+	n.restartWritesNothing(m, "10.0.0.0/16/24").stop()
+	// A cluster of ovnkube itself is restored as ever.
+	n.central.StopNB()
+	must(t, n.central.StartEmptyNB())
+	n.start("10.0.0.0/16/24", true)
+	n.node("b", nil)
+	n.awaitSubnet("b", "")
+}
