@@ -36,3 +36,24 @@ func TestNodesNumberedByOvnkube(t *testing.T) {
 	w.nb("set", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-numbered-by=ovnkube")
 	n.init(gateway)
 }
+
+// A cluster that has more than one range of a family, from ovnkube, goes back to the commands.
+func TestMoreRangesOfAFamily(t *testing.T) {
+	w := newWorld(t, "master", "node2")
+	m, n := w.nodes[0], w.nodes[1]
+	m.init(masterInitArgs)
+	w.nb("set", "Logical_Router", "ovn_cluster_router", `external_ids:ovn-k8s-cluster-subnets="192.168.0.0/16,10.77.0.0/16"`)
+	more := func(args string) string {
+		return strings.Replace(args, "--cluster-ip-subnet=192.168.0.0/16", "--cluster-ip-subnet=192.168.0.0/16,10.77.0.0/16", 1)
+	}
+	n.fails(minionInitArgs, "the cluster's is 192.168.0.0/16,10.77.0.0/16: give the same")
+	n.init(more(minionInitArgs))
+	n.init(more(strings.Replace(localArgs, "gw3", "node2", 1)))
+	if got := n.script("ip route"); !strings.Contains(got, "192.168.0.0/16 via") || !strings.Contains(got, "10.77.0.0/16 via") {
+		t.Errorf("routes:\n%s", got)
+	}
+	host, rows := n.state(), w.topology()
+	n.init(more(minionInitArgs))
+	same(t, "host", n.state(), host)
+	same(t, "rows", w.topology(), rows)
+}

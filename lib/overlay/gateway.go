@@ -124,7 +124,7 @@ func (g Gateway) parse() (r uplink.Request, warnings []string, err error) {
 	gateway := &r.Gateway.Gateway
 	gateway.Mode, gateway.Interface, err = g.mode()
 	errs := []error{topology.CheckNodeName(r.Name), err}
-	r.Subnets, err = ipnet.ParseSubnets(g.ClusterSubnet, topology.MinHosts)
+	r.Subnets, err = ipnet.ParseDisjoint(g.ClusterSubnet, topology.MinHosts)
 	errs = append(errs, err)
 	if g.Local && (len(g.PhysicalIPs) > 0 || len(g.DefaultGateways) > 0 || g.VLAN != "") {
 		errs = append(errs, errors.New("--physical-ip, --default-gw and --vlan are not for --local: such a gateway has the host's way out"))

@@ -44,8 +44,12 @@ func (i Init) parse() (membership.Node, error) {
 			return n, errEmpty
 		}
 	}
+	clusters := ipnet.ParseSubnets
+	if i.Minion { // ovnkube may have added some to the cluster
+		clusters = ipnet.ParseDisjoint
+	}
 	var err1, err2 error
-	n.Subnets, err1 = ipnet.ParseSubnets(i.ClusterSubnet, topology.MinHosts)
+	n.Subnets, err1 = clusters(i.ClusterSubnet, topology.MinHosts)
 	n.Pods, err2 = ipnet.ParseSubnets(i.NodeSubnet, topology.MinHosts)
 	if err := errors.Join(err1, err2); err != nil {
 		return n, errors.Join(topology.CheckNodeName(i.NodeName), err)
