@@ -9,7 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ovn-k8s/lib/desired/nodeport"
+	"ovn-k8s/lib/desired/tracked"
 	"ovn-k8s/lib/gateway/connections"
 	"ovn-k8s/lib/gateway/healthcheck"
 )
@@ -32,7 +32,7 @@ func TestUnlistedConnectionsAreNoFailureOfTheProxy(t *testing.T) {
 			return
 		}
 		h := connections.Host{Family: netip.IPv4Unspecified(), Log: logrus.NewEntry(logrus.New())}
-		err = h.Forget(nodeport.Tracked{}, nil)
+		err = h.Forget(tracked.Table{}, nil)
 	}()
 	<-done
 	if err == nil {

@@ -222,7 +222,7 @@ func appctl(ctx context.Context, rundir string, args ...string) (string, error) 
 }
 
 func (b Bridge) run(ctx context.Context, stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("ovs-vswitchd does not answer within %v", timeout))
 	defer cancel()
 	out, err := execute(b.command(ctx, "ovs-ofctl", args...), stdin)
 	if err != nil && ctx.Err() != nil {

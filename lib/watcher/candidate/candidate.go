@@ -99,21 +99,21 @@ func (c *Connection) tell() {
 	}
 }
 
-// state returns when the Lease ends and with which error, nil with a connection, and a channel that the next change closes.
-func (c *Connection) state() (end time.Time, lost error, changed <-chan struct{}) {
+// state returns when the Lease ends, a channel that the next change closes, and the error of the end, nil with a connection.
+func (c *Connection) state() (end time.Time, changed <-chan struct{}, lost error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed == nil {
 		c.changed = make(chan struct{})
 	}
 	if c.why == nil {
-		return end, nil, c.changed
+		return end, c.changed, nil
 	}
 	end, limit := c.heard.Add(Patience), max(Reading, longer*c.first)
 	if last := c.since.Add(limit); last.Before(end) {
-		return last, Lost{c.why, limit}, c.changed
+		return last, c.changed, Lost{c.why, limit}
 	}
-	return end, Lost{why: c.why}, c.changed
+	return end, c.changed, Lost{why: c.why}
 }
 
 // Unable returns why this watcher must not take the Lease now, or nil.
@@ -144,7 +144,7 @@ func (c *Connection) Within(ctx context.Context) (within context.Context, stop f
 // watch cancels ctx without a connection for too long. It returns when ctx is done.
 func (c *Connection) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		end, lost, changed := c.state()
+		end, changed, lost := c.state()
 		var late <-chan time.Time
 		if lost != nil {
 			late = time.After(time.Until(end))
