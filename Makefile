@@ -17,7 +17,7 @@ endif
 
 ## build: the programs, into bin/ (also plain make)
 build:
-	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
+	go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ $(PROGRAMS:%=./%)
 
 ## check: vet, staticcheck, gofmt, go mod tidy, generated models, layers, comments, licences
 check:
