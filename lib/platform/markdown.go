@@ -53,6 +53,7 @@ var kubernetesRows = []row[Kubernetes]{
 	{"container runtime's socket", one(func(k Kubernetes) string { return k.Socket })},
 	{"without its CNI plugin", one(func(k Kubernetes) string { return k.WithoutCNI })},
 	{"without kube-proxy", one(func(k Kubernetes) string { return k.WithoutProxy })},
+	{"units that start pods", func(k Kubernetes) []string { return k.Units }},
 	{"Services (`ovn-k8s-service-cidr`)", one(func(k Kubernetes) string { return k.ServiceCIDR })},
 	{"CA certificate of the API server", one(func(k Kubernetes) string { return k.CA })},
 }

@@ -21,8 +21,10 @@ func TestTablesOfDistributions(t *testing.T) {
 		if !strings.Contains(page, "\n**"+k.Name+"**") {
 			t.Errorf("docs/distributions.md says nothing about %s", k.Name)
 		}
-		if k.Name == "k3s" && !strings.Contains(page, "cni-conf-path="+k.ConfDir+" \\\n    external_ids:ovn-k8s-cni-link-path="+k.BinDir+" \\\n    external_ids:ovn-k8s-service-cidr="+k.ServiceCIDR+"\n") {
-			t.Errorf("docs/distributions.md does not have the settings for %+v", k)
+		if k.Name == "k3s" || k.Name == "RKE2" {
+			if k.ConfDir != platform.Kubeadm.ConfDir || k.BinDir != platform.Kubeadm.BinDir || !strings.Contains(page, "\novs-vsctl set Open_vSwitch . external_ids:ovn-k8s-service-cidr="+k.ServiceCIDR+"\n") {
+				t.Errorf("docs/distributions.md does not have the settings for %+v", k)
+			}
 		}
 	}
 }

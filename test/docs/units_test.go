@@ -15,9 +15,9 @@ import (
 	"ovn-k8s/lib/platform"
 )
 
-// others are the external units named by ours: systemd's and the kubelet's. Those of distributions are in package platform.
+// others are systemd's units named by ours. Those of distributions are in package platform.
 var others = []string{
-	"network-pre.target", "local-fs.target", "shutdown.target", "kubelet.service", "network.target", "network-online.target", "multi-user.target",
+	"network-pre.target", "local-fs.target", "shutdown.target", "network.target", "network-online.target", "multi-user.target",
 }
 
 // externalUnits lists the external units of all distributions.
@@ -30,6 +30,9 @@ func externalUnits() []string {
 	}
 	for _, m := range platform.Managers() {
 		all = append(all, m.Unit)
+	}
+	for _, k := range platform.Clusters() {
+		all = append(all, k.Units...)
 	}
 	return all
 }
