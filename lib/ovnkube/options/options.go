@@ -281,8 +281,19 @@ func (q *reader) boolean(name string) bool {
 func (q *reader) addresses(name string) (all []netip.Addr) {
 	for word := range strings.SplitSeq(q.Value(name), ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(word))
-		if err != nil {
-			q.Fail(name, fmt.Sprintf("%q is not an address; want an IP address, several with commas", word))
+		fault := ""
+		switch {
+		case err != nil:
+			fault = "is not an address; want an IP address, several with commas"
+		case a.Is4In6():
+			fault = "is an address of IPv4 in the form of IPv6; want " + a.Unmap().String()
+		case a.Zone() != "" && name == gatewayNextHop:
+			fault = fmt.Sprintf("has a zone; want %s, and the interface in %s", a.WithZone(""), gatewayNIC)
+		case a.Zone() != "":
+			fault = "has a zone; want " + a.WithZone("").String()
+		}
+		if fault != "" {
+			q.Fail(name, fmt.Sprintf("%q %s", word, fault))
 			return nil
 		}
 		all = append(all, a)
