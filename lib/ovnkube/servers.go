@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,11 +67,10 @@ func (c *configured) one(ctx context.Context, server dbserver.Server) error {
 		foreign ovsdb.Files
 		err     error
 	)
-	ours := map[string]string{"k8s-ovnkube": "server"}
 	if c.servers[server.Database] == server {
-		changed, foreign, err = server.Restore(ctx, ours, nil)
+		changed, foreign, err = server.Restore(ctx, ourConnection(), nil)
 	} else {
-		changed, err = server.Configure(ctx, ours, nil)
+		changed, err = server.Configure(ctx, ourConnection(), nil)
 	}
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *configured) one(ctx context.Context, server dbserver.Server) error {
 // serverDifferences has a line for each server to configure.
 func serverDifferences(ctx context.Context, s settings.Session) (lines []string, err error) {
 	for _, server := range servers(options.Of(s.Config)) {
-		differs, err := server.Differs(ctx)
+		differs, err := server.Differs(ctx, ourConnection())
 		switch {
 		case err != nil:
 			lines = append(lines, fmt.Sprintf("! server of %s: %v", server.Database, err))
@@ -100,11 +100,17 @@ func serverDifferences(ctx context.Context, s settings.Session) (lines []string,
 	return lines, nil
 }
 
-// servers are the servers to configure.
+// ourConnection are external_ids of the connections that a master adds.
+func ourConnection() map[string]string { return map[string]string{"k8s-ovnkube": "server"} }
+
+// servers are the servers to configure. Without an address to listen at, a server has IPv4 only (ovsdb(7)).
 func servers(o options.Options) (all []dbserver.Server) {
 	add := func(database, socket string, f ovsdb.Files, remotes []string) {
 		if f.PrivateKey != "" && len(remotes) > 0 {
 			target := "pssl" + remotes[0][strings.LastIndex(remotes[0], ":"):]
+			if slices.ContainsFunc(remotes, func(r string) bool { return strings.Contains(r, ":[") }) {
+				target += ":[::]"
+			}
 			all = append(all, dbserver.Server{Database: database, Socket: socket, Target: target, Files: f})
 		}
 	}

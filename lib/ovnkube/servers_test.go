@@ -1,12 +1,14 @@
 package ovnkube
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/dbserver"
 	"ovn-k8s/test/ovntest"
@@ -63,7 +65,7 @@ func TestMastersWithOtherFiles(t *testing.T) {
 	look(first, a, b.Certificate, left)
 	look(second, b, b.Certificate, "")
 	look(first, a, b.Certificate, "")
-	if differs, err := a.Differs(t.Context()); !differs || err != nil {
+	if differs, err := a.Differs(t.Context(), ourConnection()); !differs || err != nil {
 		t.Errorf("check finds a difference: %v, %v", differs, err)
 	}
 	nbctl("del-ssl", "--", "del-connection") // as in a database that is replaced
@@ -72,4 +74,53 @@ func TestMastersWithOtherFiles(t *testing.T) {
 	renewed.Certificate = "/nonexistent/c.cert" // other settings
 	look(first, renewed, renewed.Certificate, written(renewed.Certificate))
 	look(first, a, a.Certificate, written(a.Certificate))
+}
+
+// A server with an address of IPv6 among those of the hosts listens at IPv6, too. The connection of a former release or setting
+// goes, since both have one port, and those of others stay.
+func TestServersListenAtIPv6(t *testing.T) {
+	for remotes, want := range map[string]string{
+		"ssl:192.0.2.10:6641": "pssl:6641", "ssl:db.example:6641": "pssl:6641", "ssl:[fd00::10]:6641": "pssl:6641:[::]",
+		"ssl:192.0.2.10:6641,ssl:[fd00::11]:6641": "pssl:6641:[::]",
+	} {
+		o := options.Options{NBServer: options.Files{PrivateKey: "/k"}}
+		o.NB = strings.Split(remotes, ",")
+		if all := servers(o); len(all) != 1 || all[0].Target != want {
+			t.Errorf("%s: %v, want %s", remotes, all, want)
+		}
+	}
+
+	require.Nothing(t, require.Central, ovntest.Missing())
+	c, err := ovntest.Start(ovntest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	before := targets(t, c)
+	server := dbserver.Server{Database: dbserver.Northbound, Socket: strings.TrimPrefix(c.NB, "unix:"), Files: ovsdb.Files{PrivateKey: "/nonexistent/key"}}
+	if out, err := c.NBCtl("--", "--id=@c", "create", "Connection", `target="pssl:0:127.0.0.2"`, "--", "add", "NB_Global", ".", "connections", "@c"); err != nil {
+		t.Fatal(out, err)
+	}
+	for _, target := range []string{"pssl:0", "pssl:0:[::]", "pssl:0"} {
+		server.Target = target
+		if err := newConfigured(logrus.NewEntry(logrus.New())).configure(t.Context(), []dbserver.Server{server}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := targets(t, c), append([]string{"pssl:0:127.0.0.2", target}, before...); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("with %s it listens at %q, want %q", target, got, want)
+		}
+		if differs, err := server.Differs(t.Context(), ourConnection()); differs || err != nil {
+			t.Errorf("check finds a difference: %v, %v", differs, err)
+		}
+	}
+}
+
+// targets are those of all connections.
+func targets(t *testing.T, c *ovntest.Central) []string {
+	t.Helper()
+	out, err := c.NBCtl("--bare", "--columns=target", "list", "Connection")
+	if err != nil {
+		t.Fatal(out, err)
+	}
+	return slices.Sorted(slices.Values(strings.Fields(out)))
 }

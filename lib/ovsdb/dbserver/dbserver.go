@@ -5,6 +5,7 @@ package dbserver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -32,17 +33,17 @@ func (s Server) global() string {
 	return map[string]string{Northbound: "NB_Global", Southbound: "SB_Global"}[s.Database]
 }
 
-// Configure makes the server listen at the target with the files, and reports whether it changed anything. Other connections
-// stay as they are. ours are external_ids for a new connection.
+// Configure makes the server listen at the target with the files, and reports whether it changed anything. ours are external_ids
+// for a new connection: former ones with them go, and others stay as they are.
 func (s Server) Configure(ctx context.Context, ours map[string]string, log *logrus.Entry) (bool, error) {
-	changed, _, err := s.write(ctx, log, func(have rows) []libovsdb.Operation { return s.plan(have, ours) })
+	changed, _, err := s.write(ctx, ours, log, func(have rows) []libovsdb.Operation { return s.plan(have, ours) })
 	return changed, err
 }
 
 // Restore adds missing rows, as Configure does, and reports whether there were any. Files of another program stay: it
 // returns them.
 func (s Server) Restore(ctx context.Context, ours map[string]string, log *logrus.Entry) (changed bool, foreign ovsdb.Files, err error) {
-	changed, files, err := s.write(ctx, log, func(have rows) []libovsdb.Operation {
+	changed, files, err := s.write(ctx, ours, log, func(have rows) []libovsdb.Operation {
 		if len(have.ssl) > 0 {
 			return s.connection(have, ours)
 		}
@@ -55,24 +56,24 @@ func (s Server) Restore(ctx context.Context, ours map[string]string, log *logrus
 }
 
 // Differs reports whether Configure would change anything.
-func (s Server) Differs(ctx context.Context) (bool, error) {
+func (s Server) Differs(ctx context.Context, ours map[string]string) (bool, error) {
 	db, err := s.open(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer db.Close()
-	have, err := s.read(ctx, db)
-	return err == nil && len(s.plan(have, nil)) > 0, err
+	have, err := s.read(ctx, db, ours)
+	return err == nil && len(s.plan(have, ours)) > 0, err
 }
 
 // write executes the operations that plan returns for the present rows. files are those of the row SSL before, if there was one.
-func (s Server) write(ctx context.Context, log *logrus.Entry, plan func(rows) []libovsdb.Operation) (changed bool, files ovsdb.Files, err error) {
+func (s Server) write(ctx context.Context, ours map[string]string, log *logrus.Entry, plan func(rows) []libovsdb.Operation) (changed bool, files ovsdb.Files, err error) {
 	db, err := s.open(ctx, log)
 	if err != nil {
 		return false, files, err
 	}
 	defer db.Close()
-	have, err := s.read(ctx, db)
+	have, err := s.read(ctx, db, ours)
 	if err != nil {
 		return false, files, err
 	}
@@ -98,6 +99,7 @@ func (s Server) open(ctx context.Context, log *logrus.Entry) (*ovsdb.DB, error) 
 type rows struct {
 	global      []libovsdb.Condition // selects the row with the connections
 	connections []libovsdb.Row       // with the target
+	formers     []libovsdb.Row       // ours with other targets
 	ssl         []libovsdb.Row       // at most one
 }
 
@@ -111,11 +113,18 @@ func (r rows) files() (f ovsdb.Files) {
 	return f
 }
 
-func (s Server) read(ctx context.Context, db *ovsdb.DB) (have rows, err error) {
+func (s Server) read(ctx context.Context, db *ovsdb.DB, ours map[string]string) (have rows, err error) {
+	ids, err := libovsdb.NewOvsMap(ours)
+	if err != nil {
+		return have, err
+	}
 	found, err := db.Transact(ctx, []libovsdb.Operation{
 		{Op: libovsdb.OperationSelect, Table: s.global(), Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "ssl"}},
 		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{libovsdb.NewCondition("target", libovsdb.ConditionEqual, s.Target)}, Columns: []string{"_uuid"}},
 		{Op: libovsdb.OperationSelect, Table: "SSL", Where: []libovsdb.Condition{}, Columns: []string{"_uuid", "private_key", "certificate", "ca_cert"}},
+		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{
+			libovsdb.NewCondition("target", libovsdb.ConditionNotEqual, s.Target), libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, ids),
+		}, Columns: []string{"_uuid"}},
 	})
 	if err != nil {
 		return have, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
@@ -123,17 +132,27 @@ func (s Server) read(ctx context.Context, db *ovsdb.DB) (have rows, err error) {
 	if len(found[0].Rows) != 1 {
 		return have, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
 	}
-	return rows{same(found[0].Rows[0]), found[1].Rows, found[2].Rows}, nil
+	return rows{same(found[0].Rows[0]), found[1].Rows, found[3].Rows, found[2].Rows}, nil
 }
 
 // plan returns the operations of Configure, none if nothing differs.
 func (s Server) plan(have rows, ours map[string]string) []libovsdb.Operation {
-	return append(s.connection(have, ours), s.ssl(have)...)
+	return slices.Concat(s.dropped(have), s.connection(have, ours), s.ssl(have))
 }
 
 // same selects a row; libovsdb sends no empty condition.
 func same(row libovsdb.Row) []libovsdb.Condition {
 	return []libovsdb.Condition{libovsdb.NewCondition("_uuid", libovsdb.ConditionEqual, row["_uuid"])}
+}
+
+// dropped removes former connections: the server cannot listen at one port twice.
+func (s Server) dropped(have rows) (all []libovsdb.Operation) {
+	for _, former := range have.formers {
+		all = append(all, libovsdb.Operation{Op: libovsdb.OperationMutate, Table: s.global(), Where: have.global, Mutations: []libovsdb.Mutation{
+			*libovsdb.NewMutation("connections", libovsdb.MutateOperationDelete, libovsdb.OvsSet{GoSet: []any{former["_uuid"]}}),
+		}})
+	}
+	return all
 }
 
 // connection adds the connection unless it is there.
