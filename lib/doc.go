@@ -68,6 +68,7 @@
 //	lib/ovsdb/sbdb         the tables of the Southbound database, generated from its schema
 //	lib/link               network interfaces by netlink: veth pairs, addresses, routes, namespaces
 //	lib/link/defaultroute the default routes of the host: read and follow
+//	lib/link/aged          the addresses of the host, the oldest ones first
 //	lib/link/notify        changes of the packet filter, routing rules and sysctls
 //	lib/link/tracking      the limits of the kernel's connection tracking
 //	lib/link/ifstate       saved state of an interface: addresses, routes, rules, neighbours

@@ -15,6 +15,27 @@ import (
 // Addresses returns the addresses of all interfaces by name, with their prefix lengths, without link-local addresses
 // and those that may be a duplicate of another host's.
 func Addresses() (map[string][]netip.Prefix, error) {
+	all, err := Entries()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]netip.Prefix{}
+	for name, list := range all {
+		for _, a := range list {
+			out[name] = append(out[name], a.Prefix)
+		}
+	}
+	return out, nil
+}
+
+// An Entry is an address with the kernel's flags.
+type Entry struct {
+	netip.Prefix
+	Flags uint32 // unix.IFA_F_TEMPORARY, for example
+}
+
+// Entries returns those of Addresses, in the kernel's order.
+func Entries() (map[string][]Entry, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
@@ -27,10 +48,10 @@ func Addresses() (map[string][]netip.Prefix, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
 	}
-	out := map[string][]netip.Prefix{}
+	out := map[string][]Entry{}
 	for _, a := range all {
 		if ip := prefix(a.IPNet); !ip.Addr().IsLinkLocalUnicast() && usable(a) {
-			out[names[a.LinkIndex]] = append(out[names[a.LinkIndex]], ip)
+			out[names[a.LinkIndex]] = append(out[names[a.LinkIndex]], Entry{ip, uint32(a.Flags)})
 		}
 	}
 	return out, nil

@@ -29,8 +29,14 @@ type Route struct {
 
 // An Interface is a network interface of the host.
 type Interface struct {
-	Bridge    string // the Open vSwitch bridge with it as a port; a bridge has itself
-	Addresses []netip.Prefix
+	Bridge    string    // the Open vSwitch bridge with it as a port; a bridge has itself
+	Addresses []Address // the oldest first
+}
+
+// An Address is an address of an interface.
+type Address struct {
+	netip.Prefix
+	Temporary, Deprecated bool // of IPv6
 }
 
 // A Host is the network of a host.
@@ -38,6 +44,14 @@ type Host struct {
 	Interfaces map[string]Interface
 	Routes     []Route        // the preferred ones of each family first
 	Pods       []netip.Prefix // the node's subnets; the gateway has their families
+	Present    Present
+	Node       []netip.Addr // addresses of the Node, the preferred ones first
+}
+
+// Present are the addresses and next hops of the gateway so far. They may be unknown.
+type Present struct {
+	IPs      []netip.Prefix
+	NextHops []netip.Addr
 }
 
 // A Decision is the gateway that the host should be.
@@ -166,18 +180,56 @@ func (h Host) nextHop(given []netip.Addr, name string, family netip.Addr) (netip
 	return netip.Addr{}, false
 }
 
-// address returns an interface's address in the subnet of a next hop, or else its first one of that family.
+// address returns an interface's address for a next hop. The present address stays while the interface has it: programs add
+// and remove others, such as temporary and virtual ones. A new address of IPv6 is the Node's, or else the best one.
 func (h Host) address(name string, via netip.Addr) (netip.Prefix, bool) {
-	all := slices.DeleteFunc(slices.Clone(h.Interfaces[name].Addresses), func(a netip.Prefix) bool { return !ipnet.SameFamily(a.Addr(), via) })
-	for _, a := range all {
-		if a.Masked().Contains(via) {
-			return a, true
+	all := slices.DeleteFunc(slices.Clone(h.Interfaces[name].Addresses), func(a Address) bool { return !ipnet.SameFamily(a.Addr(), via) })
+	if ip, ok := h.Present.address(all, via); ok {
+		return ip, true
+	}
+	for _, a := range h.Node {
+		if ip, ok := best(all, a, via); ok && via.Is6() {
+			return ip, true
 		}
 	}
+	return best(all, netip.Addr{}, via)
+}
+
+// address returns the present address, if it is one of all. It goes if the next hop was changed to one in the subnet of
+// another address.
+func (p Present) address(all []Address, via netip.Addr) (netip.Prefix, bool) {
+	near := slices.ContainsFunc(all, func(a Address) bool { return a.Masked().Contains(via) })
+	for _, was := range p.IPs {
+		ip, ok := best(all, was.Addr(), via)
+		if ok && (!near || ip.Masked().Contains(via) || slices.Contains(p.NextHops, via)) {
+			return ip, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// best returns the first one of the best entries for a next hop. If only is valid, they have that address.
+func best(all []Address, only, via netip.Addr) (netip.Prefix, bool) {
+	all = slices.DeleteFunc(slices.Clone(all), func(a Address) bool { return only.IsValid() && a.Addr() != only })
 	if len(all) == 0 {
 		return netip.Prefix{}, false
 	}
-	return all[0], true
+	return slices.MinFunc(all, func(a, b Address) int { return a.fault(via) - b.fault(via) }).Prefix, true
+}
+
+// fault is 0 for an address that fits best to a next hop. An address of IPv6 should last: temporary ones change, and virtual
+// ones, which move between hosts, are deprecated or of full length. So are those of DHCPv6, often the only ones.
+func (a Address) fault(via netip.Addr) (points int) {
+	if via.Is6() && (a.Temporary || a.Deprecated) {
+		points += 4
+	}
+	if !a.Masked().Contains(via) {
+		points += 2
+	}
+	if via.Is6() && a.IsSingleIP() {
+		points++
+	}
+	return points
 }
 
 func version(family netip.Addr) int {
@@ -205,7 +257,7 @@ func (h Host) has(a netip.Addr) bool {
 		return false
 	}
 	for _, i := range h.Interfaces {
-		if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+		if slices.ContainsFunc(i.Addresses, func(p Address) bool { return p.Addr() == a }) {
 			return true
 		}
 	}

@@ -16,7 +16,25 @@ func prefixes(list string) (all []netip.Prefix) {
 	return all
 }
 
-// parse reads a host from lines "NAME BRIDGE ADDRESS…", "-" for no bridge, and "default VIA INTERFACE".
+func addrs(list string) (all []netip.Addr) {
+	for _, text := range strings.Fields(list) {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// addresses reads those of an interface: "t" at the end is a temporary one, "d" a deprecated one.
+func addresses(list []string) (all []Address) {
+	for _, text := range list {
+		a := Address{Temporary: strings.HasSuffix(text, "t"), Deprecated: strings.HasSuffix(text, "d")}
+		a.Prefix = netip.MustParsePrefix(strings.TrimRight(text, "td"))
+		all = append(all, a)
+	}
+	return all
+}
+
+// parse reads a host from lines "NAME BRIDGE ADDRESS…", "-" for no bridge, "default VIA INTERFACE", "present IP… via NEXTHOP…"
+// and "node ADDRESS…".
 func parse(text string) Host {
 	h := Host{Interfaces: map[string]Interface{}, Pods: prefixes("10.128.0.0/23 fd01::/64")}
 	for line := range strings.SplitSeq(text, ";") {
@@ -27,8 +45,13 @@ func parse(text string) Host {
 			h.Pods = prefixes(strings.Join(words[1:], " "))
 		case words[0] == "default":
 			h.Routes = append(h.Routes, Route{words[2], netip.MustParseAddr(words[1])})
+		case words[0] == "present":
+			ips, hops, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "present"), "via")
+			h.Present = Present{prefixes(ips), addrs(hops)}
+		case words[0] == "node":
+			h.Node = addrs(strings.Join(words[1:], " "))
 		default:
-			h.Interfaces[words[0]] = Interface{strings.Trim(words[1], "-"), prefixes(strings.Join(words[2:], " "))}
+			h.Interfaces[words[0]] = Interface{strings.Trim(words[1], "-"), addresses(words[2:])}
 		}
 	}
 	return h
@@ -39,7 +62,10 @@ const (
 	shared  = "eth0 breth0; breth0 breth0 192.0.2.11/24 2001:db8::11/64; default 192.0.2.1 breth0; default fe80::1 breth0"
 	reboot  = "eth0 breth0 192.0.2.11/24; breth0 breth0; default 192.0.2.1 eth0"
 	foreign = "eth0 br-ex; br-ex br-ex 192.0.2.11/24; default 192.0.2.1 br-ex"
-	second  = fresh + "; eth1 - 10.0.0.5/24 10.9.9.9/24 fd10::5/64"
+	// six has addresses of two subnets, temporary (t) and deprecated (d) ones of them, and a virtual one.
+	six    = "pods fd01::/64; default fe80::1 breth0; breth0 breth0 fd10::b/64d 2001:db8::d/64t fd10::5/64 2001:db8::5/64 2001:db8::e/64t 2001:db8::99/128"
+	four   = "pods 10.128.0.0/23; default 192.0.2.1 breth0; breth0 breth0 192.0.2.99/32 10.0.0.5/24 192.0.2.11/24 192.0.2.12/24"
+	second = fresh + "; eth1 - 10.0.0.5/24 10.9.9.9/24 fd10::5/64"
 )
 
 func TestDecide(t *testing.T) {
@@ -59,6 +85,23 @@ func TestDecide(t *testing.T) {
 		{"a next hop outside of the subnets", second, topology.Physical, "eth1", "203.0.113.1,fd10::1", "eth1 10.0.0.5/24,fd10::5/64 via 203.0.113.1,fd10::1"},
 		{"a default route of another family elsewhere", second + "; default fd10::1 eth1; pods 10.128.0.0/23", topology.Bridge, "", "", "move eth0 to breth0"},
 		{"only a default route of another family", "eth0 - 192.0.2.11/24; default 192.0.2.1 eth0; pods fd01::/64", topology.Bridge, "", "", "this host has no default route"},
+		{"the oldest lasting address", six, topology.Bridge, "", "", "breth0 fd10::5/64 via fe80::1"},
+		{"the Node's address", six + "; node 192.0.2.1 2001:db8::5 fd10::5", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the Node's address, of full length", six + "; node fd10::9 2001:db8::99", topology.Bridge, "", "", "breth0 2001:db8::99/128 via fe80::1"},
+		{"the present address", six + "; present 2001:db8::5/64 via fe80::1; node fd10::5", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the present address, with another router", six + "; present 2001:db8::5/64 via fe80::2", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the present address, with another prefix length", six + "; present 2001:db8::5/48 via fe80::1", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the present address is gone", six + "; present 2001:db8::7/64 via fe80::1", topology.Bridge, "", "", "breth0 fd10::5/64 via fe80::1"},
+		{"the next hop's subnet", six, topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::5/64 via 2001:db8::1"},
+		{"the next hop's subnet, not the present one", six + "; present fd10::5/64 via fd10::1", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::5/64 via 2001:db8::1"},
+		{"the present address with the present next hop", six + "; present 2001:db8::99/128 via 2001:db8::1", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::99/128 via 2001:db8::1"},
+		{"of DHCPv6 only", "pods fd01::/64; breth0 breth0 2001:db8::d/64t 2001:db8::99/128; default fe80::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::99/128 via fe80::1"},
+		{"temporary ones only", "pods fd01::/64; breth0 breth0 2001:db8::d/64t 2001:db8::e/64t; default fe80::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::d/64 via fe80::1"},
+		{"IPv4: the next hop's subnet", four + "; node 192.0.2.12", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
+		{"IPv4: the first one", four, topology.Bridge, "", "203.0.113.1", "breth0 192.0.2.99/32 via 203.0.113.1"},
+		{"IPv4: the present one", four + "; present 192.0.2.12/24 via 192.0.2.1", topology.Bridge, "", "", "breth0 192.0.2.12/24 via 192.0.2.1"},
+		{"IPv4: the present one is gone", four + "; present 192.0.2.13/24 via 192.0.2.1", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
+		{"IPv4: the next hop was changed", four + "; present 10.0.0.5/24 via 10.0.0.1", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
 		{"local", "lo -", topology.Local, "", "", "br-local  via "},
 
 		{"no route", "eth0 - 192.0.2.11/24", topology.Bridge, "", "", "this host has no default route"},

@@ -272,6 +272,9 @@ func (r Record) Usable() bool {
 	return flags&unix.IFA_F_DADFAILED == 0 && (flags&unix.IFA_F_TENTATIVE == 0 || flags&unix.IFA_F_OPTIMISTIC != 0)
 }
 
+// Flags returns the kernel's flags of an address.
+func Flags(r Record) uint32 { return r.flags() }
+
 // duplicate reports whether a record is an address in use by another host.
 func (r Record) duplicate() bool { return r.Kind == Address && r.flags()&unix.IFA_F_DADFAILED != 0 }
 

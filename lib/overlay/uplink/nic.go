@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/aged"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/host"
@@ -81,8 +83,8 @@ func findFormer(ctx context.Context, sw *vswitch.Switch, gateway string) (map[st
 // A Former is a NIC given to a gateway, with what the host had on it before.
 type Former struct {
 	NIC       string
-	Addresses []netip.Prefix
-	NextHops  []netip.Addr // of default routes
+	Addresses []hostgateway.Address // the oldest ones of each family first
+	NextHops  []netip.Addr          // of default routes
 
 	record former
 }
@@ -92,11 +94,14 @@ func Formers(ctx context.Context, h *host.Host, gateway string) ([]Former, error
 	found, err := findFormer(ctx, h.Switch, gateway)
 	var all []Former
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		f := Former{NIC: name, Addresses: found[name].Addresses, record: found[name]}
+		f := Former{NIC: name, record: found[name]}
+		for _, a := range found[name].Addresses {
+			f.Addresses = append(f.Addresses, hostgateway.Address{Prefix: a})
+		}
 		for _, r := range found[name].Records {
 			switch {
 			case r.Kind == ifstate.Address && r.Usable() && !r.Prefix().Addr().IsLinkLocalUnicast():
-				f.Addresses = append(f.Addresses, r.Prefix())
+				f.Addresses = append(f.Addresses, aged.Address(r.Prefix(), ifstate.Flags(r)))
 			case r.Default():
 				f.NextHops = append(f.NextHops, r.Gateways()...)
 			}

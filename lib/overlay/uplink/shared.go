@@ -2,7 +2,11 @@ package uplink
 
 import (
 	"context"
+	"net/netip"
+	"strings"
 
+	"ovn-k8s/lib/desired/hostgateway"
+	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -11,6 +15,31 @@ import (
 // IsShared reports whether an interface is the patch port of a gateway in its shared bridge.
 func IsShared(i vswitch.Interface, gateway string) bool {
 	return i.Name == names.PatchToIntegration(i.Bridge) && i.ExternalIDs[names.GatewayTag] == gateway
+}
+
+// Present returns the addresses and next hops of a gateway on this host so far, as Open vSwitch's database has them, or else the
+// claim in the annotations of its Node: the former has no addresses of a gateway with a NIC of its own.
+func Present(ctx context.Context, sw *vswitch.Switch, gateway string, node map[string]string) (g hostgateway.Present, err error) {
+	all, err := sw.Interfaces(ctx)
+	for _, i := range all {
+		if i.Bridge != names.IntegrationBridge || i.ExternalIDs[names.GatewayTag] != gateway {
+			continue
+		}
+		for word := range strings.SplitSeq(i.ExternalIDs[names.GatewayIPs], ",") {
+			if ip, err := netip.ParsePrefix(word); err == nil {
+				g.IPs = append(g.IPs, ip)
+			}
+		}
+		for word := range strings.SplitSeq(i.ExternalIDs[names.NextHops], ",") {
+			if via, err := netip.ParseAddr(word); err == nil {
+				g.NextHops = append(g.NextHops, via)
+			}
+		}
+	}
+	if c, bad := nodeclaim.Parse(gateway, node); len(g.IPs) == 0 && bad == nil && c.Gateway != nil { // a bad one is replaced
+		g = hostgateway.Present{IPs: c.Gateway.IPs, NextHops: c.Gateway.NextHops}
+	}
+	return g, err
 }
 
 // SharedBridge returns the shared bridge of a gateway on this host, "" without an existing NIC in it.

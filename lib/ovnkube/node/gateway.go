@@ -7,11 +7,14 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/link/aged"
 	"ovn-k8s/lib/link/defaultroute"
 	"ovn-k8s/lib/names"
 	overlayhost "ovn-k8s/lib/overlay/host"
@@ -26,11 +29,11 @@ func modes() map[string]string {
 }
 
 // gateway brings the host's part of the gateway to the desired state, and returns the claim to it: nil without a gateway.
-func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (*topology.Gateway, error) {
+func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.Node, subnets []netip.Prefix) (*topology.Gateway, error) {
 	if p.options.Gateway.Mode == "" {
 		return nil, p.leaveGateway(ctx, h)
 	}
-	d, err := p.decide(ctx, h, subnets)
+	d, err := p.decide(ctx, h, node, subnets)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (p *pass) leaveGateway(ctx context.Context, h *overlayhost.Host) error {
 }
 
 // decide computes the gateway, and moves its NIC to a bridge if necessary.
-func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix) (d hostgateway.Decision, err error) {
+func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Node, subnets []netip.Prefix) (d hostgateway.Decision, err error) {
 	o, err := p.gatewayOptions()
 	if err != nil {
 		return d, err
@@ -88,7 +91,10 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.
 		if err != nil {
 			return d, err
 		}
-		view.Pods = subnets
+		view.Pods, view.Node = subnets, nodeIPs(node, corev1.NodeInternalIP, corev1.NodeExternalIP)
+		if view.Present, err = uplink.Present(ctx, p.sw, p.name(), annotations(node)); err != nil {
+			return d, err
+		}
 		switch {
 		case o.Mode == topology.Physical:
 			err = p.addFormer(ctx, h, &o, &view)
@@ -108,6 +114,13 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, subnets []netip.
 		}
 	}
 	return d, fmt.Errorf("%s was moved to %s, but has addresses again: does another program configure it?", d.Move, d.Interface)
+}
+
+func annotations(node *corev1.Node) map[string]string {
+	if node == nil {
+		return nil
+	}
+	return node.Annotations
 }
 
 // gatewayOptions returns the options of the gateway, with the kernel's name of its interface.
@@ -158,7 +171,7 @@ func (p *pass) look(ctx context.Context) (hostgateway.Host, error) {
 	if err != nil {
 		return view, err
 	}
-	addresses, err := link.Addresses()
+	addresses, err := aged.Addresses()
 	if err != nil {
 		return view, err
 	}

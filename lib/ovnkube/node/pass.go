@@ -94,7 +94,7 @@ func (p *pass) run(ctx context.Context, in input) error {
 	if err := p.port(ctx, h, subnets); err != nil {
 		return err
 	}
-	gateway, err := p.gateway(ctx, h, subnets)
+	gateway, err := p.gateway(ctx, h, in.node, subnets)
 	if err != nil {
 		return err
 	}

@@ -94,6 +94,36 @@ func TestFollowsTheDefaultRoute(t *testing.T) {
 	w.claims(`"next-hops":["198.18.0.1","fd00:198:18::1"]`)
 }
 
+// The gateway keeps its address of IPv6 when a program adds another one, also after a restart. The kernel lists the newest one
+// first.
+func TestKeepsItsAddress(t *testing.T) {
+	w := newShared(t, "n50")
+	const same = `"ip-addresses":["198.18.0.11/24","fd00:198:18::b/64"],"ip-address":"198.18.0.11/24","next-hops":["198.18.0.%d","fe80::1"]`
+	w.script("ip address add 2001:db8::99/64 dev breth0 nodad && ip -6 route replace default via fe80::1 dev breth0")
+	w.claims(fmt.Sprintf(same, 1))
+	w.stop()
+	w.start("gateway-mode=shared")
+	w.script("ip route replace default via 198.18.0.9 dev breth0")
+	w.claims(fmt.Sprintf(same, 9))
+	w.script("ip address del fd00:198:18::b/64 dev breth0")
+	w.claims(`"ip-addresses":["198.18.0.11/24","2001:db8::99/64"]`)
+}
+
+// A NIC of the gateway's own has its addresses in the kernel before the first pass, and in Open vSwitch's database later.
+func TestSpareAddressStays(t *testing.T) {
+	w := newNode(t, "n51", "10.128.2.0/23", "fd01:0:0:2::/64")
+	options := []string{"gateway-mode=spare", "gateway-interface=eth1", "gateway-nexthop=198.19.0.1,fe80::1"}
+	w.script("ip -6 address flush dev eth1 scope global; ip address add fd00:198:19::5/64 dev eth1 nodad && ip address add 2001:db8::99/64 dev eth1 nodad")
+	w.start(options...)
+	w.complete()
+	w.claims(`,"fd00:198:19::5/64"]`)
+	w.stop()
+	w.annotate(map[string]string{names.GatewayAnnotation: ""})
+	w.start(options...)
+	w.complete()
+	w.claims(`,"fd00:198:19::5/64"]`)
+}
+
 // While the shared NIC has lost its addresses, as between two DHCP leases, a default route of another NIC is no reason to move
 // that one, and the claim stays. An operator can have it moved.
 func TestASecondDefaultRouteMovesNothing(t *testing.T) {
