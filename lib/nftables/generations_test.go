@@ -72,18 +72,18 @@ func TestATableIsNotReadAfterChangesOfTheOtherFamily(t *testing.T) {
 		t.Errorf("read %d and %d times", four, six)
 	}
 
-	nft(t, "flush", "chain", "ip6", "ovn-k8s", "svc-marks")
+	namespace.NFT(t, "flush", "chain", "ip6", "ovn-k8s", "svc-marks")
 	b.sync(t, "IPv4 after another program", b.four, 200, true, true)
 	b.sync(t, "IPv6 after another program and IPv4", b.six, 4, true, true)
 	b.sync(t, "IPv4 as it was", b.four, 200, false, false)
-	nft(t, "add", "table", "ip", "stranger")
+	namespace.NFT(t, "add", "table", "ip", "stranger")
 	b.sync(t, "IPv6 after a stranger", b.six, 4, false, true)
 	b.sync(t, "IPv4 after a stranger", b.four, 200, false, true)
 }
 
 // Changes of another program are noticed wherever they come between ours.
 func TestChangesOfOthersBetweenOurs(t *testing.T) {
-	harm := func() { nft(t, "flush", "chain", "ip6", "ovn-k8s", "svc-marks") }
+	harm := func() { namespace.NFT(t, "flush", "chain", "ip6", "ovn-k8s", "svc-marks") }
 	for _, tt := range []struct {
 		what    string
 		queries int
@@ -139,16 +139,16 @@ func TestOthersAreTold(t *testing.T) {
 	b.sync(t, "IPv4 is made", b.four, 1, true, true)
 	b.sync(t, "IPv6 is made", b.six, 1, true, true)
 	expect("after ours", 0)
-	nft(t, "add", "table", "ip", "stranger")
+	namespace.NFT(t, "add", "table", "ip", "stranger")
 	expect("after a stranger", 1)
 	b.sync(t, "IPv4 changes", b.four, 2, true, true)
-	nft(t, "add", "table", "ip", "stranger2")
+	namespace.NFT(t, "add", "table", "ip", "stranger2")
 	b.sync(t, "IPv6 changes", b.six, 2, true, true)
 	expect("a stranger between ours", 1)
 	b.sync(t, "IPv4 changes", b.four, 3, true, true)
 	expect("after ours again", 0)
 	for _, queries := range []int{1, 2} {
-		b.queries, b.before = queries, func() { nft(t, "add", "chain", "ip", "stranger", fmt.Sprint("during", queries)) }
+		b.queries, b.before = queries, func() { namespace.NFT(t, "add", "chain", "ip", "stranger", fmt.Sprint("during", queries)) }
 		b.sync(t, "IPv4 changes during another change", b.four, 3+uint32(queries), true, queries == 1)
 		expect("after a change during ours", 1)
 		b.sync(t, "IPv4 as it was", b.four, 3+uint32(queries), false, queries == 2)

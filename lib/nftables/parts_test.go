@@ -49,7 +49,7 @@ func TestTablesInParts(t *testing.T) {
 			all = append(all, p)
 		}
 		if round%10 == 9 {
-			nft(t, "flush", "map", "ip", "ovn-k8s", "svc-map")
+			namespace.NFT(t, "flush", "map", "ip", "ovn-k8s", "svc-map")
 		}
 		_, read := synced(t, table, inParts(all...))
 		if wanted := round == 0 || round%10 == 9; read != wanted {

@@ -44,15 +44,6 @@ func synced(t *testing.T, table *Table, want ruleset.Table) (changes []string, r
 	return changes, read
 }
 
-func nft(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("nft", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %q: %v: %s", args, err, out)
-	}
-	return string(out)
-}
-
 // Issue 16: a change costs what it changes, and the table is read only after changes of other programs.
 func TestATableCostsWhatChanges(t *testing.T) {
 	namespace.Load(t, "table ip other { }")
@@ -74,24 +65,24 @@ func TestATableCostsWhatChanges(t *testing.T) {
 		"rules":           {"flush", "chain", "ip", "ovn-k8s", "svc-a"},
 		"a rule too much": {"insert", "rule", "ip", "ovn-k8s", "svc-base", "accept"},
 	} {
-		nft(t, harm...)
+		namespace.NFT(t, harm...)
 		if changes, read := synced(t, table, sample("a", "b", "d")); len(changes) == 0 || !read {
 			t.Errorf("%s: read %v, %q", what, read, changes)
 		}
 	}
-	nft(t, "add", "table", "ip", "stranger")
+	namespace.NFT(t, "add", "table", "ip", "stranger")
 	if changes, read := synced(t, table, sample("a", "b", "d")); len(changes) > 0 || !read {
 		t.Errorf("another table: read %v, %q", read, changes)
 	}
-	nft(t, "add", "chain", "ip", "ovn-k8s", "gw-own")
+	namespace.NFT(t, "add", "chain", "ip", "ovn-k8s", "gw-own")
 	synced(t, table, ruleset.Table{})
-	if left := nft(t, "list", "table", "ip", "ovn-k8s"); !strings.Contains(left, "gw-own") || strings.Contains(left, "svc-") {
+	if left := namespace.NFT(t, "list", "table", "ip", "ovn-k8s"); !strings.Contains(left, "gw-own") || strings.Contains(left, "svc-") {
 		t.Errorf("left: %s", left)
 	}
 	if _, _, err := table.Sync(t.Context(), "gw-", ruleset.Table{}); err != nil {
 		t.Fatal(err)
 	}
-	if left := nft(t, "list", "tables"); strings.Contains(left, "ovn-k8s") {
+	if left := namespace.NFT(t, "list", "tables"); strings.Contains(left, "ovn-k8s") {
 		t.Errorf("left: %s", left)
 	}
 }
@@ -175,8 +166,8 @@ func TestRulesOfAChainAreEdited(t *testing.T) {
 		synced(t, table, chain(now...))
 	}
 	synced(t, table, chain(1, 2, 3))
-	nft(t, "insert", "rule", "ip", "ovn-k8s", "svc-long", "accept")
-	nft(t, "delete", "rule", "ip", "ovn-k8s", "svc-long", "handle", handleOf(t, "meta mark set 0x00000002"))
+	namespace.NFT(t, "insert", "rule", "ip", "ovn-k8s", "svc-long", "accept")
+	namespace.NFT(t, "delete", "rule", "ip", "ovn-k8s", "svc-long", "handle", handleOf(t, "meta mark set 0x00000002"))
 	synced(t, table, chain(1, 2, 4))
 }
 
@@ -209,7 +200,7 @@ func TestABrokenNFTIsNotTriedAllTheTime(t *testing.T) {
 // handleOf returns the handle of a rule of the table.
 func handleOf(t *testing.T, text string) string {
 	t.Helper()
-	for line := range strings.Lines(nft(t, "-a", "list", "table", "ip", "ovn-k8s")) {
+	for line := range strings.Lines(namespace.NFT(t, "-a", "list", "table", "ip", "ovn-k8s")) {
 		if _, handle, ok := strings.Cut(line, "# handle "); ok && strings.Contains(line, text) {
 			return strings.TrimSpace(handle)
 		}

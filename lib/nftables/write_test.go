@@ -90,12 +90,12 @@ func TestSetsOfClientsBeginSmall(t *testing.T) {
 	want := balanced(netip.IPv4Unspecified(), 1)
 	want.Sets = append(want.Sets, ruleset.Set{Name: "svc-clients-later", Key: []ruleset.Field{ruleset.Source}, Timeout: 60})
 	synced(t, table, want)
-	if text := nft(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); strings.Contains(text, "size") {
+	if text := namespace.NFT(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); strings.Contains(text, "size") {
 		t.Errorf("it has a size:\n%s", text)
 	}
 	want.Chains = append(want.Chains, ruleset.Chain{Name: "svc-later", Rules: []ruleset.Rule{ruleset.NewRule("", ruleset.Remember{Set: "svc-clients-later", Family: netip.IPv4Unspecified()})}})
 	synced(t, table, want)
-	if text := nft(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); !strings.Contains(text, "size 65535") {
+	if text := namespace.NFT(t, "list", "set", "ip", "ovn-k8s", "svc-clients-later"); !strings.Contains(text, "size 65535") {
 		t.Errorf("with a rule:\n%s", text)
 	}
 }

@@ -45,6 +45,16 @@ func Load(t testing.TB, rules string) {
 	}
 }
 
+// NFT runs nft with arguments in the namespace, and returns its output.
+func NFT(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
 // Listing is the ruleset of the namespace as nft, a program, prints it, in the order of names and without counters.
 func Listing(t testing.TB, nft string) string {
 	t.Helper()

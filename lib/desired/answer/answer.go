@@ -39,9 +39,9 @@ type Gateway struct {
 	Hops []netip.Addr   // the routers outside to which it sends
 }
 
-// May reports whether an address is on a LAN of g, and is not the router of g: others would lose their router. A prefix of full
+// MayAnswer reports whether an address is on a LAN of g, and is not the router of g: others would lose their router. A prefix of full
 // length has no neighbors.
-func (g Gateway) May(a netip.Addr) bool {
+func (g Gateway) MayAnswer(a netip.Addr) bool {
 	return !slices.Contains(g.Hops, a) && slices.ContainsFunc(g.LANs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
 }
 

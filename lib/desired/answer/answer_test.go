@@ -48,7 +48,7 @@ func TestRendezvous(t *testing.T) {
 func TestMay(t *testing.T) {
 	g := Gateway{LANs: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24"), netip.MustParsePrefix("2001:db8::5/128")}, Hops: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	for a, want := range map[string]bool{"192.0.2.200": true, "192.0.2.1": false, "192.0.3.1": false, "2001:db8::5": false, "2001:db8::6": false} {
-		if g.May(netip.MustParseAddr(a)) != want {
+		if g.MayAnswer(netip.MustParseAddr(a)) != want {
 			t.Errorf("%s: %v", a, !want)
 		}
 	}

@@ -101,7 +101,7 @@ func (x *Index) reconsider(a netip.Addr, changed map[string]bool) []nb.Unit {
 	}
 	serves := x.serving(a)
 	for name := range changed {
-		if g, ok := x.gateways[name]; ok && g.May(a) && g.Compare(x.gateways[was], a, serves) > 0 {
+		if g, ok := x.gateways[name]; ok && g.MayAnswer(a) && g.Compare(x.gateways[was], a, serves) > 0 {
 			return x.Again(a)
 		}
 	}
@@ -161,7 +161,7 @@ func (x *Index) choose(a netip.Addr) string {
 	var best Gateway
 	serves := x.serving(a)
 	for _, g := range x.gateways {
-		if g.May(a) && (best.Name == "" || g.Compare(best, a, serves) > 0) {
+		if g.MayAnswer(a) && (best.Name == "" || g.Compare(best, a, serves) > 0) {
 			best = g
 		}
 	}

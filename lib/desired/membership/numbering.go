@@ -55,9 +55,9 @@ func (n Numbering) Adopts(s State) bool {
 	return s.Recorded() && s.record.NumberedBy != n.Program
 }
 
-// Nothing reports whether a cluster is to be taken over, and there is none: Begin would make a new one, in which nodes have
+// NothingToAdopt reports whether a cluster is to be taken over, and there is none: Begin would make a new one, in which nodes have
 // other subnets than their pods.
-func (n Numbering) Nothing(s State) bool { return n.Adopt && s.Router == nil && s.saved == nil }
+func (n Numbering) NothingToAdopt(s State) bool { return n.Adopt && s.Router == nil && s.saved == nil }
 
 // known returns the existing cluster, or its copy, with the nodes of an older release. It lacks gateways that do not fit in:
 // they do not keep a program from starting.

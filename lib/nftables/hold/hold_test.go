@@ -17,25 +17,16 @@ func TestNATSurvivesAFlush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nft(t, "flush", "ruleset")
-		if got := nft(t, "list", "ruleset"); strings.Contains(got, "table ip other") || !strings.Contains(got, "type nat hook postrouting") || !strings.Contains(got, "flags owner") {
+		namespace.NFT(t, "flush", "ruleset")
+		if got := namespace.NFT(t, "list", "ruleset"); strings.Contains(got, "table ip other") || !strings.Contains(got, "type nat hook postrouting") || !strings.Contains(got, "flags owner") {
 			t.Errorf("%v: after a flush: %s", family, got)
 		}
 		if out, err := exec.Command("nft", "add", "chain", map[bool]string{false: "ip", true: "ip6"}[family.Is6()], TableName, "other").CombinedOutput(); err == nil {
 			t.Errorf("another program may change it: %s", out)
 		}
 		release()
-		if got := nft(t, "list", "ruleset"); got != "" {
+		if got := namespace.NFT(t, "list", "ruleset"); got != "" {
 			t.Errorf("%v: left: %s", family, got)
 		}
 	}
-}
-
-func nft(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("nft", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %q: %v: %s", args, err, out)
-	}
-	return string(out)
 }

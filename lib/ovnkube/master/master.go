@@ -111,7 +111,7 @@ func (m *companion) Begin(ctx context.Context, l watcher.Links) error {
 	if err != nil {
 		return err
 	}
-	if n.Nothing(s) {
+	if n.NothingToAdopt(s) {
 		return settings.Wrong(fmt.Errorf("there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap %s/%s is missing: if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, "+
 			"as it has its own copy; for a new cluster remove --adopt", l.Config.ConfigNamespace, names.TopologyConfigMap))
 	}

@@ -19,8 +19,8 @@ const (
 	// progress, up to a limit since the loss: if the server is slow, other watchers read as long, and another leader gains
 	// nothing. If the way of the leader alone is slow, another watcher may have a connection.
 	Patience = 15 * time.Second
-	// Reading is the least limit. With 1 000 hosts that connect anew, reading may take a minute.
-	Reading = 3 * time.Minute
+	// leastLimit is the limit after a short first reading: with 1 000 hosts that connect anew, reading may take a minute.
+	leastLimit = 3 * time.Minute
 	// longer is the limit in first readings, if that is more.
 	longer = 4
 )
@@ -109,7 +109,7 @@ func (c *Connection) state() (end time.Time, changed <-chan struct{}, lost error
 	if c.why == nil {
 		return end, c.changed, nil
 	}
-	end, limit := c.heard.Add(Patience), max(Reading, longer*c.first)
+	end, limit := c.heard.Add(Patience), max(leastLimit, longer*c.first)
 	if last := c.since.Add(limit); last.Before(end) {
 		return last, c.changed, Lost{c.why, limit}
 	}

@@ -90,7 +90,7 @@ func TestPatienceWhileTheDatabaseIsRead(t *testing.T) {
 // A large database has more time. Attempts that break and begin anew share it.
 func TestReadingHasALimit(t *testing.T) {
 	for _, tt := range []struct{ first, limit time.Duration }{
-		{0, Reading}, {30 * time.Second, Reading}, {2 * time.Minute, 8 * time.Minute},
+		{0, leastLimit}, {30 * time.Second, leastLimit}, {2 * time.Minute, 8 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var c Connection
