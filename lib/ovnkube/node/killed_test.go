@@ -179,7 +179,7 @@ func (k *killed) kill() string {
 	}
 	late := rand.N(m.within + time.Millisecond).Seconds()
 	k.script(fmt.Sprintf(`set -e
-		until process=$(pgrep -f '^/[^ ]*[.]test node init-node='); do :; done
+		until process=$(pgrep -o -f '^/[^ ]*[.]test node init-node='); do :; done
 		for i in $(seq 40000); do { %s; } >/dev/null 2>&1 && break; done
 		sleep %f
 		kill -9 $process`, cmp.Or(m.script, "true"), late))
