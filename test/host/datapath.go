@@ -45,10 +45,16 @@ func VswitchdArgs() []string {
 // ovs-vswitchd ignores it, by VswitchdArgs. The kernel loads its module for the question.
 func Refusal() string {
 	const way = "or set external_ids:ovn-bridge-datapath-type=netdev of Open_vSwitch for the userspace datapath"
-	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err != nil {
+	if !inKernel() {
 		return `this host's kernel lacks the module openvswitch, and br-int has the kernel's datapath: install the kernel's modules and run "modprobe openvswitch", ` + way
 	}
 	return "ovs-vswitchd runs with --disable-system, and br-int has the kernel's datapath: start it without this option, " + way
+}
+
+// inKernel reports whether the kernel has the datapath of Open vSwitch, built in or as a module.
+func inKernel() bool {
+	_, err := netlink.GenlFamilyGet("ovs_datapath")
+	return err == nil
 }
 
 // BridgeSetting is the setting of external_ids for the datapath of br-int, if it is
@@ -78,7 +84,7 @@ func missingDatapath() string {
 	case Userspace:
 		return ""
 	case Kernel:
-		if _, err := os.Stat("/sys/module/openvswitch"); err != nil {
+		if !inKernel() {
 			return "the kernel module openvswitch (modprobe openvswitch)"
 		}
 		return ""
