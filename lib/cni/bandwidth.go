@@ -2,6 +2,7 @@ package cni
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +16,10 @@ const (
 	maxBandwidth = 1_000_000_000_000_000
 )
 
+// plainQuantity matches quantities as in 10M, 1.5Gi and 1e7. ParseQuantity computes with any exponent: minutes and gigabytes
+// for 1e-2147483647, without an end by a context.
+var plainQuantity = regexp.MustCompile(`^\+?([0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})([munkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?$`)
+
 // A bandwidth is a pod's limits for received and sent traffic, in bits per second; 0 is no limit.
 type bandwidth struct{ ingress, egress uint64 }
 
@@ -26,12 +31,24 @@ func parseBandwidth(annotations map[string]string) (bandwidth, error) {
 		if !ok {
 			continue
 		}
-		q, err := resource.ParseQuantity(value)
-		if err != nil || q.Value() < minBandwidth || q.Value() > maxBandwidth {
+		rate, ok := bitsPerSecond(value)
+		if !ok {
 			return bandwidth{}, types.NewError(types.ErrInvalidNetworkConfig,
-				fmt.Sprintf("annotation %s of the pod is %q", key, value), "want bits per second from 1k to 1P, as in 10M")
+				fmt.Sprintf("annotation %s of the pod is %.100q", key, value), "want bits per second from 1k to 1P, as in 10M")
 		}
-		*to = uint64(q.Value())
+		*to = rate
 	}
 	return b, nil
+}
+
+// bitsPerSecond parses a valid limit.
+func bitsPerSecond(value string) (rate uint64, ok bool) {
+	if !plainQuantity.MatchString(value) {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(value)
+	if err != nil || q.Value() < minBandwidth || q.Value() > maxBandwidth {
+		return 0, false
+	}
+	return uint64(q.Value()), true
 }

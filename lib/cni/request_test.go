@@ -197,6 +197,9 @@ func TestParseBandwidth(t *testing.T) {
 		{"", "-5M", types.ErrInvalidNetworkConfig, bandwidth{}},
 		{"much", "", types.ErrInvalidNetworkConfig, bandwidth{}},
 		{"", "9999999999999999999999E", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"1.5M", "1e7", 0, bandwidth{1_500_000, 10_000_000}},
+		{"1e-2147483647", "", types.ErrInvalidNetworkConfig, bandwidth{}},
+		{"", "0e2147483647", types.ErrInvalidNetworkConfig, bandwidth{}},
 	} {
 		annotations := map[string]string{"other": "x"}
 		if test.ingress != "" {
@@ -218,6 +221,7 @@ func TestParseBandwidth(t *testing.T) {
 func FuzzParseBandwidth(f *testing.F) {
 	f.Add("10M")
 	f.Add("1e3")
+	f.Add("1e-100000000")
 	f.Fuzz(func(t *testing.T, s string) {
 		b, err := parseBandwidth(map[string]string{names.IngressBandwidth: s})
 		if err == nil && (b.ingress < minBandwidth || b.ingress > maxBandwidth) {
