@@ -131,8 +131,7 @@ func answers(db *ovsdb.DB, of RouterPort) (a Answers, ok bool) {
 	}
 	for _, m := range rows.Table(sbdb.PortBindingTable).RowsShallow() {
 		row := m.(*sbdb.PortBinding)
-		if row.LogicalPort == of.Port && len(row.MAC) > 0 {
-			words := strings.Fields(row.MAC[0])
+		if words := strings.Fields(strings.Join(row.MAC, " ")); row.LogicalPort == of.Port && len(words) > 0 {
 			a.MAC, _ = net.ParseMAC(words[0])
 			for _, word := range words[1:] {
 				if own, err := netip.ParsePrefix(word); err == nil {
