@@ -28,6 +28,18 @@ func (t Table) Keep(before Table) {
 	}
 }
 
+// Join returns t with all that counted before, also if it is gone now: Keep then knows it when it returns.
+func (t Table) Join(before Table) Table {
+	t.Answers = maps.Clone(t.Answers)
+	for to, good := range before.Answers {
+		all := maps.Clone(good)
+		maps.DeleteFunc(all, func(_ netip.AddrPort, ours bool) bool { return !ours })
+		maps.Copy(all, t.Answers[to])
+		t.Answers[to] = all
+	}
+	return t
+}
+
 // Equal reports whether the same connections by rules of this host are stale.
 func (t Table) Equal(o Table) bool {
 	return maps.EqualFunc(t.Answers, o.Answers, sameOfHost) && slices.Equal(t.Addrs, o.Addrs) && slices.Equal(t.Pods, o.Pods)

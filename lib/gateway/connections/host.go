@@ -28,15 +28,16 @@ const (
 type Host struct {
 	Family netip.Addr
 	Log    *logrus.Entry
-	Again  func() // makes the owner call Forget again
-	done   bool   // the last time, without an error
-	last   tracked.Table
+	Again  func()        // makes the owner call Forget again
+	done   bool          // without an error, and since then only endpoints that counted have gone
+	last   tracked.Table // with those
 	pace   pace
 	err    error // of the last look
 }
 
 // Forget deletes the connections that are stale now. It looks at them only if other ones are stale than the last time, after an
-// error, and after changes of rules: those may come late, when connections have begun without them. Looks have pauses between them.
+// error, and after changes of rules: those may come late, when connections have begun without them. Looks have pauses between
+// them. An endpoint that goes during one and is back at its end costs no look.
 func (h *Host) Forget(now tracked.Table, changes []string) error {
 	rewritten := len(changes) > 0 && now.Translated || nodeport.OfHostPorts(changes)
 	now.Keep(h.last)
@@ -45,7 +46,9 @@ func (h *Host) Forget(now tracked.Table, changes []string) error {
 		return nil
 	}
 	if h.pace.delays(h.Again) {
-		h.done, h.last = false, tracked.Table{} // what counted meanwhile is not known later
+		all := now.Join(h.last)
+		h.done = h.done && !rewritten && all.Equal(h.last) && len(all.Answers) == len(now.Answers)
+		h.last = all
 		return h.err
 	}
 	began := time.Now()

@@ -137,3 +137,60 @@ func TestLooksHavePauses(t *testing.T) {
 		forget(t, h, ofService(true, a), false, "after the longest pause")
 	})
 }
+
+// An endpoint of OVN that goes and returns during a pause costs no look. Nor is it forgotten that it counted.
+func TestEndpointsOfOVNThatReturnCostNoLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		namespace.Enter(t)
+		h := newHost(func() {})
+		pause := func() {
+			time.Sleep(readFactor * time.Second)
+			synctest.Wait()
+		}
+		forget(t, h, ofService(false, a, b), false, "the first time all count")
+		connect(t, gone) // a look would delete it
+		for range 3 {
+			h.pace.took(time.Second)
+			forget(t, h, ofService(false, b), true, "an endpoint goes during a pause")
+			forget(t, h, ofService(false, a, b), true, "it returns")
+			pause()
+			forget(t, h, ofService(false, a, b), true, "after the pause it is there")
+		}
+		forget(t, h, ofService(false, b), false, "it goes, and counted until now")
+		connect(t, a)
+		forget(t, h, ofService(false, a, b), true, "it comes, and does not count")
+		forget(t, h, ofService(false, b), true, "it goes, and did not count")
+		h.pace.took(time.Second)
+		forget(t, h, ofService(false, a), true, "another one goes during a pause")
+		pause()
+		forget(t, h, ofService(false, a), true, "after the pause: a look")
+		for range 3 {
+			forget(t, h, ofService(false, a, b), true, "no one counts")
+			forget(t, h, ofService(false, b), true, "no one counts any longer")
+		}
+	})
+}
+
+// What happens during a pause beside an endpoint that goes and returns is not lost.
+func TestOtherChangesInAPauseCostALook(t *testing.T) {
+	none := map[netip.AddrPort]map[netip.AddrPort]bool{}
+	for what, during := range map[string]func(*Host){
+		"an endpoint comes and goes": func(h *Host) { _ = h.Forget(ofService(true, a, b), nil) },
+		"changed rules":              func(h *Host) { _ = h.Forget(ofService(true, b), []string{"a rule"}) },
+		"a Service goes and returns": func(h *Host) { _ = h.Forget(tracked.Table{Answers: none, Addrs: ofService(true).Addrs}, nil) },
+		"another address":            func(h *Host) { _ = h.Forget(tracked.Table{Answers: ofService(true, b).Answers}, nil) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			namespace.Enter(t)
+			h := newHost(func() {})
+			forget(t, h, ofService(true, b), false, "the first time")
+			connect(t, gone)
+			h.pace.took(time.Second)
+			during(h)
+			forget(t, h, ofService(true, b), true, what+": during the pause")
+			time.Sleep(readFactor * time.Second)
+			synctest.Wait()
+			forget(t, h, ofService(true, b), false, what+": after the pause")
+		})
+	}
+}
