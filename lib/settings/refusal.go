@@ -11,7 +11,7 @@ import (
 type refusal struct {
 	error
 	settings config.Config
-	names    []string // of the settings that differed from the present ones
+	names    []string // of the settings of the role that differed from the present ones
 }
 
 // stays reports whether one of the refused settings still has its value.
@@ -56,7 +56,8 @@ func (p *process) accept(now config.Config) error {
 			continue
 		}
 		if err != nil {
-			p.refusal = &refusal{err, now, names(p.config.WithAPIServer(now).Changes(now))}
+			others := func(c config.Change) bool { return !r.reads([]config.Change{c}) }
+			p.refusal = &refusal{err, now, names(slices.DeleteFunc(p.config.WithAPIServer(now).Changes(now), others))}
 			return p.refusal
 		}
 	}

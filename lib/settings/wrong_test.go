@@ -153,22 +153,8 @@ func TestFollowerKeepsWhatARoleServesWith(t *testing.T) {
 func TestFollowerKeepsARefusalWithoutAJudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o oneRole
-		judges := make(chan bool, 1)
-		judges <- true
-		accept := func(c config.Config) error {
-			switch {
-			case !<-judges:
-				judges <- false
-				return settings.ErrUndecided
-			case c.MTU == 1300:
-				judges <- false // from now on
-				return errors.New("nodes have another MTU")
-			}
-			judges <- true
-			return nil
-		}
 		const server, token = "https://api:6443", "k8s_api_token=first\n"
-		o.run(t, settings.Role{Accept: accept}, []step{
+		o.run(t, settings.Role{Accept: judge()}, []step{
 			{"the first", api + token, 1, 1400, server, "first", ""},
 			{"a refused setting", api + token + "mtu=1300\n", 1, 1400, server, "first", ""},
 			{"another one beside it", api + token + "mtu=1300\nconntrack_zone=5\n", 1, 1400, server, "first", ""},
@@ -181,7 +167,30 @@ func TestFollowerKeepsARefusalWithoutAJudge(t *testing.T) {
 		if n := o.count("keeping the former configuration: nodes have another MTU"); n != 2 { // again after the invalid one
 			t.Errorf("%d lines:\n%s", n, &o.out)
 		}
+		o.run(t, settings.Role{Accept: judge()}, []step{
+			{"the first", api + token, 1, 1400, server, "first", ""},
+			{"a refused setting, and one that the role does not read", api + token + "mtu=1300\ncni_timeout=90s\n", 1, 1400, server, "first", ""},
+			{"not the refused one", api + token + "cni_timeout=90s\nconntrack_zone=5\n", 2, 1400, server, "first", ""},
+		})
 	})
+}
+
+// judge returns a Role.Accept that refuses an MTU once, and then cannot judge.
+func judge() func(config.Config) error {
+	judges := make(chan bool, 1)
+	judges <- true
+	return func(c config.Config) error {
+		switch {
+		case !<-judges:
+			judges <- false
+			return settings.ErrUndecided
+		case c.MTU == 1300:
+			judges <- false // from now on
+			return errors.New("nodes have another MTU")
+		}
+		judges <- true
+		return nil
+	}
 }
 
 const api = "k8s_api_server=https://api:6443\n"
