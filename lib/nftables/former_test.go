@@ -3,7 +3,11 @@ package nftables
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
+
+	netfilter "github.com/google/nftables"
+	"github.com/google/nftables/expr"
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ruleset"
@@ -86,5 +90,60 @@ func TestFormerRulesHoldBackNobody(t *testing.T) {
 	fresh := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
 	if changes, err := fresh.Plan("svc-", inParts(other)); err != nil || len(changes) > 0 {
 		t.Errorf("%v, %q", err, changes)
+	}
+}
+
+// Nor do those that cannot be read back, such as a rule of another program with an expression that the library does not know.
+func TestUnreadableFormerRulesHoldBackNobody(t *testing.T) {
+	namespace.Load(t, "")
+	synced(t, NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration), inParts(part(1, "of-1")))
+	c, err := netfilter.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := &expr.Limit{Type: expr.LimitTypePkts, Rate: 10, Unit: 7}
+	c.AddRule(&netfilter.Rule{Table: kernel{netip.IPv4Unspecified()}.table(), Chain: &netfilter.Chain{Name: "svc-of-1"}, Exprs: []expr.Any{unknown}})
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	wrong, other := owned(1, "svc-nowhere"), part(4, "other")
+	_, _, err = NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration).Sync(t.Context(), "svc-", inParts(wrong, other))
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "without former rules: ") {
+		t.Error(err)
+	}
+	fresh := NewTable(netip.IPv4Unspecified(), link.PacketFilterGeneration)
+	if changes, err := fresh.Plan("svc-", inParts(other)); err != nil || len(changes) > 0 {
+		t.Errorf("%v, %q", err, changes)
+	}
+}
+
+// Whenever another program removes former rules, only the refused Service lacks rules.
+func TestFormerRulesRemovedMeanwhileHoldBackNobody(t *testing.T) {
+	namespace.Load(t, "")
+	queries, after := 0, 0
+	var harm string
+	table := NewTable(netip.IPv4Unspecified(), func() (uint32, error) {
+		now, err := link.PacketFilterGeneration()
+		if queries++; queries == after {
+			namespace.NFT(t, harm)
+		}
+		return now, err
+	})
+	for _, harm = range []string{"flush ruleset", "flush chain ip ovn-k8s svc-of-1"} {
+		for after = 1; queries >= after || after == 1; after++ {
+			queries = after // from here on nothing happens
+			if _, _, err := table.Sync(t.Context(), "svc-", inParts(part(1, "of-1"), part(2, "same"))); err != nil {
+				t.Fatal(err)
+			}
+			table.state, queries = nil, 0 // as of a new process
+			wrong := owned(1, "svc-nowhere")
+			_, _, err := table.Sync(t.Context(), "svc-", inParts(wrong, part(2, "same"), part(4, "other")))
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "rules of "+wrong.Owner+": ") {
+				t.Errorf("%s after query %d: %v", harm, after, err)
+			}
+		}
+		if after < 10 {
+			t.Errorf("%s: %d queries", harm, after)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ovn-k8s/lib/nftables/usable"
 	"ovn-k8s/lib/ruleset"
 )
 
@@ -36,29 +37,14 @@ type steps struct {
 	done    []*ruleset.Table // of want
 	refused []*ruleset.Table
 	why     error // for the first of refused
+	lost    error // why there is nothing in former
 	changes []string
 	read    bool
 }
 
 // run writes the table.
 func (s *steps) run(ctx context.Context) error {
-	p, read, err := s.plan(s.prefix, s.want)
-	s.read = s.read || read
-	if err != nil {
-		return err
-	}
-	var waiting []*ruleset.Table
-	s.done, waiting = p.split(s.want.Parts)
-	want := s.want
-	want.Parts = s.done
-	if s.former, err = s.Table.former(s.prefix, want, waiting); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	err = s.write(ctx, nil, attempts)
-	if err != nil && len(s.former) > 0 && strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error()) {
-		s.former = nil // something of it uses what has to go: it would hold back all others
-		err = s.write(ctx, nil, attempts)
-	}
+	waiting, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,10 +59,58 @@ func (s *steps) run(ctx context.Context) error {
 		}
 		waiting = waiting[n:]
 	}
-	if len(s.refused) == 0 {
+	switch {
+	case len(s.refused) == 0:
 		return nil
+	case s.lost != nil:
+		return fmt.Errorf("%w rules of %s: %w; without former rules: %v", ErrRefused, owners(s.refused), s.why, s.lost)
 	}
 	return fmt.Errorf("%w rules of %s: %w", ErrRefused, owners(s.refused), s.why)
+}
+
+// begin writes all but the parts with changes, which it returns: they stay as they were. If that fails, another program may have
+// changed the table meanwhile, so it looks again. At last the former rules go: they would hold back all others.
+func (s *steps) begin(ctx context.Context) (waiting []*ruleset.Table, err error) {
+	var why error
+	for n := 0; ; n++ {
+		p, read, err := s.plan(s.prefix, s.want)
+		s.read = s.read || read
+		if err != nil {
+			return nil, err
+		}
+		s.done, waiting = p.split(s.want.Parts)
+		want := s.want
+		want.Parts = s.done
+		times := 1
+		if n < attempts {
+			s.former, err = s.Table.former(s.prefix, want, waiting)
+		} else {
+			s.lose(why)
+		}
+		if len(s.former) == 0 {
+			times = attempts
+		}
+		if err == nil {
+			err = s.write(ctx, nil, times)
+			if err == nil || len(s.former) == 0 || ends(ctx, err) {
+				return waiting, err
+			}
+		}
+		if why = err; strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error()) {
+			n = attempts - 1 // something of them uses what has to go
+		}
+	}
+}
+
+// lose goes on without former rules, and tells why.
+func (s *steps) lose(why error) {
+	s.former, s.lost = nil, why
+	s.changes = append(s.changes, "# former rules go before new ones come: "+usable.Flat(why))
+}
+
+// ends reports whether an error is one of all parts.
+func ends(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, ErrUnwritable) || errors.Is(err, ErrUnreadable)
 }
 
 // size is the number of objects in a part: all may be new.
@@ -93,7 +127,7 @@ func (s *steps) group(ctx context.Context, parts []*ruleset.Table) error {
 	case err == nil:
 		s.done = append(s.done, parts...)
 		return nil
-	case ctx.Err() != nil || errors.Is(err, ErrUnwritable) || errors.Is(err, ErrUnreadable):
+	case ends(ctx, err):
 		return err
 	case len(parts) > 1:
 		half := len(parts) / 2
@@ -101,6 +135,11 @@ func (s *steps) group(ctx context.Context, parts []*ruleset.Table) error {
 			return err
 		}
 		return s.group(ctx, parts[half:])
+	case len(s.former) > 0:
+		if former := s.write(ctx, nil, 1); former != nil && !ends(ctx, former) { // another program has changed it
+			s.lose(former)
+			return s.group(ctx, parts)
+		}
 	}
 	if s.refused = append(s.refused, parts...); s.why == nil {
 		s.why = err
