@@ -195,13 +195,17 @@ func (s Setup) isOurs(path string) bool {
 // configuration is the CNI configuration (CNI specification 1.1.0, section 1). It names no capability, because the
 // plugin reads everything about a pod from the pod. All supported releases of container runtimes know the version;
 // those with support for the list choose the newest one known to them.
+//
+// Runtimes do not call CHECK. CRI-O would call it for each pod when it starts, one after another, before it serves. A failure,
+// as without the result of a former network or while Open vSwitch restarts, makes the kubelet replace the pod.
 func (s Setup) configuration() string {
 	text, err := json.MarshalIndent(struct {
-		CNIVersion  string              `json:"cniVersion"`
-		CNIVersions []string            `json:"cniVersions"`
-		Name        string              `json:"name"`
-		Plugins     []map[string]string `json:"plugins"`
-	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, s.network, []map[string]string{{"type": s.pluginType}}}, "", "  ")
+		CNIVersion   string              `json:"cniVersion"`
+		CNIVersions  []string            `json:"cniVersions"`
+		Name         string              `json:"name"`
+		DisableCheck bool                `json:"disableCheck"`
+		Plugins      []map[string]string `json:"plugins"`
+	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, s.network, true, []map[string]string{{"type": s.pluginType}}}, "", "  ")
 	if err != nil {
 		panic(err) // strings always marshal
 	}
