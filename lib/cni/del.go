@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/link"
@@ -20,13 +21,19 @@ import (
 // del removes all existing parts of an attachment. It needs only the container's ID and the interface's name.
 //
 // DEL succeeds without Open vSwitch's database, so that a stopped Open vSwitch does not block the deletion of pods.
-// The port left in the database has no device, so no traffic reaches it; the next DEL or GC sweeps it.
+// The port left in the database has no device, so no traffic reaches it; the next DEL or GC sweeps it. The same holds for a
+// database that cannot write its file: perhaps the disk is full of the pod's files, and they go after DEL only.
 func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginConf) error {
 	a := newAttachment(args, conf)
 	if n.sw == nil {
 		n.log.WithField("container", a.container).Warnf("leaving the port in the database: %v", n.problem)
 	}
-	if err := n.remove(ctx, a); err != nil {
+	detaching, err := n.removeParts(ctx, a)
+	if err == nil && errors.As(detaching, new(*libovsdb.IOError)) {
+		n.log.WithField("container", a.container).Warnf("leaving the port in the database, has it a full disk? %v", oneLine(detaching))
+		return nil
+	}
+	if err := errors.Join(detaching, err); err != nil {
 		return types.NewError(types.ErrTryAgainLater, "removing the interface", oneLine(err))
 	}
 	if n.sw != nil {
@@ -38,17 +45,26 @@ func (n *node) del(ctx context.Context, args *skel.CmdArgs, conf *types.PluginCo
 // remove removes an attachment: its port, its limits, its veth pair, its link in /var/run/netns. Missing parts are
 // not an error.
 func (n *node) remove(ctx context.Context, a attachment) error {
+	return errors.Join(n.removeParts(ctx, a))
+}
+
+// removeParts is remove with two errors: that of the database, and that of the rest.
+func (n *node) removeParts(ctx context.Context, a attachment) (detaching, other error) {
 	a, err := a.settled()
-	errs := []error{err}
 	if n.sw != nil {
-		detached, err := n.sw.DetachWhere(ctx, a.owns)
-		errs = append(errs, err)
+		var detached []string
+		detached, detaching = n.sw.DetachWhere(ctx, a.owns)
 		if len(detached) > 0 {
 			n.log.WithFields(logrus.Fields{"container": a.container, "interface": detached[0]}).Info("detached")
 		}
 	}
+	return detaching, errors.Join(err, a.unplug())
+}
+
+// unplug removes the veth pair and the link in /var/run/netns.
+func (a attachment) unplug() error {
 	alias, ok, err := link.HostEnd(a.host())
-	errs = append(errs, err)
+	errs := []error{err}
 	if ok {
 		// without an alias it is left over from a killed ADD: the name identifies the container
 		if owner, named := parseAlias(alias); !named || (owner.container == a.container && owner.ifname == a.ifname) {

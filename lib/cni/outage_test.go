@@ -3,6 +3,7 @@ package cni_test
 import (
 	"bytes"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,47 @@ func testWithoutOpenVSwitch(t *testing.T, w *world) {
 	await(t, "ovn-controller", func() bool {
 		return w.in("ovs-vsctl", "--timeout=5", "get", "Interface", other.host(), "external_ids:ovn-installed").Run() == nil
 	})
+	other.ping(t, "10.1.0.1")
+	other.del(t)
+}
+
+// limitOVSDB limits the size of the files that Open vSwitch's database writes: "1" is a full disk, "unlimited" has room. A write
+// beyond the limit fails; SIGXFSZ, ignored by our daemons, would kill the server (setrlimit(2)).
+func (w *world) limitOVSDB(t *testing.T, size string) {
+	t.Helper()
+	pid, err := os.ReadFile(w.dir + "/ovsdb-server.pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.must(t, exec.Command("prlimit", "--pid="+strings.TrimSpace(string(pid)), "--fsize="+size+":unlimited"))
+}
+
+// testFullDatabase: the disk of Open vSwitch's database is full, perhaps of a pod's files. The runtime can delete the pod, and a
+// later DEL removes its port.
+func testFullDatabase(t *testing.T, w *world) {
+	s, other := w.sandbox(t, nil), w.sandbox(t, nil)
+	for _, x := range []*sandbox{s, other} {
+		x.assign(t)
+		x.add(t)
+	}
+	w.limitOVSDB(t, "1")
+	if res := w.sandbox(t, nil).call(t, run{command: "DEL"}); res.Code != 0 { // writes nothing
+		t.Errorf("DEL of nothing: %+v", res)
+	}
+	for range 2 {
+		s.del(t)
+	}
+	if out, err := w.in("ip", "link", "show", s.host()).CombinedOutput(); err == nil {
+		t.Errorf("left by DEL: %s", out)
+	}
+	if log := w.log(t); !strings.Contains(log, "leaving the port in the database, has it a full disk? ") || !strings.Contains(log, "I/O error") {
+		t.Errorf("the log does not name the disk: %s", log)
+	}
+	w.must(t, exec.Command("ip", "netns", "del", filepath.Base(s.netns)))
+	w.limitOVSDB(t, "unlimited")
+	if !slices.ContainsFunc(w.traces(t), func(l string) bool { return strings.Contains(l, s.id) }) {
+		t.Error("the port should be left in the database")
+	}
 	other.ping(t, "10.1.0.1")
 	other.del(t)
 }

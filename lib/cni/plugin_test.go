@@ -33,6 +33,7 @@ func parts() []part {
 		{"IDsThatBeginAlike", testIDsThatBeginAlike},
 		{"PodNamedAsANIC", testPodNamedAsANIC},
 		{"FullDisk", testFullDisk},
+		{"FullDatabase", testFullDatabase},
 		{"HugeInput", testHugeInput},
 		{"AddAndDelAtOnce", testAddAndDelAtOnce},
 		{"AddTwice", testAddTwice},

@@ -192,7 +192,7 @@ func (w *world) daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	file := filepath.Join(w.dir, name)
 	args = append([]string{"-vconsole:off", "--log-file=" + file + ".log", "--pidfile=" + file + ".pid"}, args...)
-	p, err := reaper.Start(w.in, name, args...)
+	p, err := reaper.Start(w.in, "env", append([]string{"--ignore-signal=XFSZ", name}, args...)...) // see limitOVSDB
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,27 +192,23 @@ func testFullDisk(t *testing.T, c *cluster) {
 	if err := r.StartOVS(ctx); err != nil {
 		t.Fatal(err)
 	}
-	said := func(reason string) {
-		t.Helper()
-		c.await(t, func() error {
-			events, err := c.Kubectl(ctx, "get", "events", "--field-selector=reason="+reason, "-o", "jsonpath={.items[*].message}")
-			if err == nil && !strings.Contains(events, "Open vSwitch: committing: I/O error") {
-				err = fmt.Errorf("events %s are %q", reason, events)
-			}
-			return err
-		})
-	}
 	defer script(empty)
 	script(fill)
 	c.kubectl(t, "scale", "deployment/web", "--replicas=6")
-	said("FailedCreatePodSandBox")
+	c.await(t, func() error {
+		events, err := c.Kubectl(ctx, "get", "events", "--field-selector=reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(events, "Open vSwitch: committing: I/O error") {
+			err = fmt.Errorf("events are %q", events)
+		}
+		return err
+	})
 	script(empty)
 	c.connected(t, c.awaitPods(t, "app=web", 6))
 	script(fill)
-	c.kubectl(t, "scale", "deployment/web", "--replicas=0")
-	said("FailedKillPod")
+	c.scale(t, 0) // a full disk must not keep the pods that fill it
 	script(empty)
-	c.clear(t)
+	c.connected(t, c.scale(t, 6))
+	c.clear(t) // the end of these pods removes the ports of the former ones, too
 	c.check(t)
 }
 
