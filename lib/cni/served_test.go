@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -314,16 +315,21 @@ func testDelEndsAdd(t *testing.T, w *world) {
 // testServerAway: without a server ADD waits, and so does DEL while a part of the container is left. STATUS waits as long as a
 // restart may take. The other commands answer.
 func testServerAway(t *testing.T, w *world) {
-	s, next := w.sandbox(t, nil), w.sandbox(t, nil)
-	s.assign(t)
-	next.assign(t)
+	s, next, rebooted := w.sandbox(t, nil), w.sandbox(t, nil), w.sandbox(t, nil)
+	for _, x := range []*sandbox{s, next, rebooted} {
+		x.assign(t)
+	}
 	s.add(t)
+	rebooted.add(t)
+	w.must(t, exec.Command("ip", "netns", "del", filepath.Base(rebooted.netns)))
+	await(t, "the end of the device", func() bool { return w.in("ip", "link", "show", rebooted.host()).Run() != nil })
 	w.stopServer(t)
 	if res := s.call(t, run{command: "STATUS"}); res.Code != 50 || !strings.Contains(res.Details, protocol.Socket) || !strings.Contains(res.Details, "is ovnkube running on this host?") {
 		t.Errorf("STATUS: %+v", res)
 	}
 	s.same(t, run{command: "VERSION"})
-	next.del(t) // nothing is left of it
+	next.del(t)     // nothing is left of it
+	rebooted.del(t) // its port has no device: a later DEL removes it
 	if res := s.call(t, run{command: "DEL", env: map[string]string{"CNI_IFNAME": "net1"}}); res.Code != 0 {
 		t.Errorf("DEL of an interface that was never made: %+v", res)
 	}

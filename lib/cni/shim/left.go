@@ -16,8 +16,12 @@ import (
 // ovsTimeout bounds the question to Open vSwitch.
 const ovsTimeout = 2 * time.Second
 
+// devices has the network interfaces of this host.
+const devices = "/sys/class/net"
+
 // left lists the parts of the attachment on this host. Without Open vSwitch's database the port does not count, as for the
-// stand-alone plugin: it has no device then, and the server removes it with a later DEL.
+// stand-alone plugin: it has no device then, and the server removes it with a later DEL. So it is with a port whose device is
+// gone, as after a reboot.
 func (c call) left() (all []string) {
 	shared := false
 	for _, name := range []string{names.HostVeth(c.args.ContainerID), names.UniqueHostVeth(c.args.ContainerID)} {
@@ -39,7 +43,7 @@ func (c call) left() (all []string) {
 // hostEnd returns the owner of the host end with a name, and false if there is none. A host end left over from a killed ADD
 // has no owner: its name identifies the container.
 func hostEnd(name string) (container, ifname string, ours bool) {
-	dir := filepath.Join("/sys/class/net", name)
+	dir := filepath.Join(devices, name)
 	group, err := os.ReadFile(filepath.Join(dir, "netdev_group"))
 	if err != nil || strings.TrimSpace(string(group)) != strconv.Itoa(names.HostVethGroup) {
 		return "", "", false
@@ -49,7 +53,7 @@ func hostEnd(name string) (container, ifname string, ours bool) {
 	return container, ifname, err == nil
 }
 
-// ports lists the ports of the attachment in the database of Open vSwitch, by one request of RFC 7047, section 4.1.3.
+// ports lists the ports of the attachment that have a device, from the database of Open vSwitch, by one request of RFC 7047, section 4.1.3.
 func (c call) ports() (all []string) {
 	path := filepath.Join(cmp.Or(os.Getenv("OVS_RUNDIR"), "/var/run/openvswitch"), "db.sock")
 	conn, err := net.DialTimeout("unix", path, ovsTimeout)
@@ -70,6 +74,9 @@ func (c call) ports() (all []string) {
 		return nil
 	}
 	for _, row := range reply.Result[0].Rows {
+		if _, err := os.Stat(filepath.Join(devices, row.Name)); err != nil {
+			continue
+		}
 		all = append(all, "port "+row.Name+" of "+names.IntegrationBridge)
 	}
 	return all
