@@ -23,7 +23,7 @@ const module = "ovn-k8s/"
 var layers = [][]string{
 	vocabulary: {"lib/names", "lib/ipnet", "lib/nb", "lib/flow", "lib/ruleset", "lib/config", "lib/platform"},
 	core:       {"lib/desired"},
-	engine:     {"lib/reconcile", "lib/nbsync", "lib/flowsync"},
+	engine:     {"lib/reconcile", "lib/defect", "lib/nbsync", "lib/flowsync"},
 	edges:      {"lib/kube", "lib/ovsdb", "lib/link", "lib/garp", "lib/iptables", "lib/nftables", "lib/ofctl", "lib/prober", "lib/cli", "lib/daemon", "lib/vlog"},
 	programs:   {"lib/settings", "lib/firewall", "lib/overlay", "lib/watcher", "lib/gateway", "lib/cni", "lib/nicbridge", "lib/ovnkube"},
 	mains:      {"ovn-k8s-overlay", "ovn-k8s-watcher", "ovn-k8s-gateway-helper", "ovn-k8s-cni-overlay", "ovn-k8s-cni-shim", "ovn-k8s-util", "ovnkube"},

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/lib/defect"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
@@ -145,7 +146,8 @@ func (a *addition) stage(name string) {
 	a.lap = now
 }
 
-// plug configures both ends of the veth pair. Open vSwitch sets up the port in parallel with the container's end.
+// plug configures both ends of the veth pair. Open vSwitch sets up the port in parallel with the container's end. A panic is an
+// error: in a goroutine of its own it would end the CNI server.
 func (a *addition) plug(ctx context.Context) error {
 	mac, err := net.ParseMAC(a.known.addresses.MAC)
 	if err != nil {
@@ -162,8 +164,9 @@ func (a *addition) plug(ctx context.Context) error {
 	}
 	a.stage("veth")
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.attach(ctx) })
-	group.Go(func() error {
+	parallel := func(f func() error) { group.Go(func() error { return defect.Catch(f) }) }
+	parallel(func() error { return a.attach(ctx) })
+	parallel(func() error {
 		defer func(start time.Time) { a.stages["container"] = time.Since(start).Round(10 * time.Microsecond) }(time.Now())
 		return a.ns.Do(func() error { return a.configure(mac) })
 	})

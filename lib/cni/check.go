@@ -46,6 +46,7 @@ func (n *node) check(ctx context.Context, args *skel.CmdArgs, conf *types.Plugin
 		return types.NewError(types.ErrInvalidNetworkConfig, "prevResult lacks the interface "+a.ifname, "")
 	}
 	if err := a.checkKernel(ns, want); err != nil {
+		n.reportDefect(err)
 		return types.NewError(protocol.Failed, "the container's interface is not as it was made", oneLine(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)

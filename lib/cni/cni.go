@@ -29,6 +29,7 @@ import (
 
 	"ovn-k8s/lib/cni/protocol"
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/defect"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/ovsdb/vswitch"
@@ -164,10 +165,18 @@ func (h Host) Serve(ctx context.Context, r Request, deliver func(Answer) error) 
 		}
 	}
 	if err != nil {
+		n.reportDefect(err)
 		a.Err = cniError(ctx, err)
 		n.log.WithFields(logrus.Fields{"code": a.Err.Code, "container": r.Args.ContainerID}).Warnf("%s: %v", r.Command, err)
 	}
 	return a
+}
+
+// reportDefect logs the stack of a panic. Errors for the runtime have none.
+func (n *node) reportDefect(err error) {
+	if d := (*defect.Error)(nil); errors.As(err, &d) {
+		n.log.Errorf("%v\n%s", d, d.Stack)
+	}
 }
 
 // open connects to Open vSwitch and reads the configuration. It always returns a node with a log: DEL can work

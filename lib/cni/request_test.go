@@ -13,6 +13,8 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ovn-k8s/lib/cni/protocol"
@@ -63,6 +65,34 @@ func TestEndOfARequest(t *testing.T) {
 			t.Errorf("%s: code %d, want %d", test.name, got.Code, test.any)
 		}
 		end(deleted)
+	}
+}
+
+// faultyPods panics, as by a defect.
+type faultyPods struct{}
+
+func (faultyPods) Ready() error { return nil }
+
+func (faultyPods) Wait(context.Context, string, string, func(*metav1.ObjectMeta) bool) (*metav1.ObjectMeta, error) {
+	panic("as by a defect")
+}
+
+// A panic while an ADD waits for its pod ends this ADD only, at once. The log has the stack.
+func TestPanicOfAWatch(t *testing.T) {
+	var text strings.Builder
+	log := logrus.New()
+	log.SetOutput(&text)
+	a := &addition{node: &node{log: logrus.NewEntry(log), pods: faultyPods{}, config: config.Config{APIServer: "https://api"}}, pod: podRef{namespace: "default", name: "web-0"}}
+	watch, err := a.watchPod(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.stop()
+	if _, err := watch.first(t.Context()); code(t, err) != types.ErrTryAgainLater || !strings.Contains(err.Error(), "a defect of this program: as by a defect") {
+		t.Errorf("the panic became %v", err)
+	}
+	if strings.Count(text.String(), "faultyPods") != 1 {
+		t.Errorf("the log lacks the stack: %s", text.String())
 	}
 }
 

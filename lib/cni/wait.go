@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/defect"
 	"ovn-k8s/lib/desired/pod/annotation"
 	"ovn-k8s/lib/kube/client"
 	"ovn-k8s/lib/names"
@@ -77,10 +78,14 @@ func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
 	w.stop = func() { cancel(); <-w.ended }
 	go func() {
 		defer close(w.ended)
-		_, err := pods.Wait(ctx, w.pod.namespace, w.pod.name, func(m *metav1.ObjectMeta) bool {
-			w.see(m)
-			return false // its annotation may still change
+		err := defect.Catch(func() error {
+			_, err := pods.Wait(ctx, w.pod.namespace, w.pod.name, func(m *metav1.ObjectMeta) bool {
+				w.see(m)
+				return false // its annotation may still change
+			})
+			return err
 		})
+		a.reportDefect(err)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.last = err
@@ -133,6 +138,7 @@ func read(ref podRef, m *metav1.ObjectMeta) (*known, error) {
 func (w *podWatch) first(ctx context.Context) (known, error) {
 	select {
 	case <-w.ready:
+	case <-w.ended: // by a defect
 	case <-ctx.Done():
 		w.stop()
 	}

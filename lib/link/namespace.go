@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"ovn-k8s/lib/defect"
 )
 
 // errNoDevice is the kernel's error for a deleted interface.
@@ -56,7 +58,8 @@ func (n *Namespace) Enter() error {
 	return nil
 }
 
-// Do calls f inside the namespace and returns its error. Goroutines started by f do not run inside.
+// Do calls f inside the namespace and returns its error, a *defect.Error if f panics: the caller cannot recover from a panic of
+// another goroutine. Goroutines started by f do not run inside.
 func (n *Namespace) Do(f func() error) error {
 	result := make(chan error)
 	// In a goroutine of its own: if returning to the old namespace fails, the goroutine ends with its thread locked,
@@ -77,7 +80,7 @@ func (n *Namespace) do(f func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("entering network namespace %q: %w", n.path, err)
 	}
-	err = f()
+	err = defect.Catch(f)
 	if netns.Set(back) == nil {
 		runtime.UnlockOSThread()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 
+	"ovn-k8s/lib/defect"
 	"ovn-k8s/test/namespace"
 )
 
@@ -185,5 +186,27 @@ func TestVethConflicts(t *testing.T) {
 	}
 	if err := Ensure(State{Interface: "a0"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A panic inside of a namespace is an error for the caller, and later calls work.
+func TestPanicInANamespace(t *testing.T) {
+	namespace.Enter(t)
+	ns := container(t)
+	err := ns.Do(func() error { panic("as by a defect") })
+	if d := (*defect.Error)(nil); !errors.As(err, &d) || d.Value != "as by a defect" || !strings.Contains(string(d.Stack), "veth_test.go") {
+		t.Errorf("the panic became %v", err)
+	}
+	err = ns.Do(func() error {
+		if here, err := ns.IsCurrent(); err != nil || !here {
+			t.Errorf("a later call is elsewhere: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if there, err := ns.IsCurrent(); err != nil || there {
+		t.Errorf("the caller is inside: %v", err)
 	}
 }
