@@ -25,6 +25,7 @@ type Index struct {
 	also              Additions
 	all               map[Key]*podState
 	nodes             nodes
+	gone              []string       // of nodes: those only with static pods, the latest last
 	reservedPortNames map[Key]string // pods with the port name of a gateway's NIC, and that gateway
 	addressing
 }
@@ -40,7 +41,7 @@ type Additions struct {
 
 // NewIndex returns an index without pods.
 func NewIndex(x *facts.Index, a Additions) *Index {
-	return &Index{x, a, map[Key]*podState{}, nodes{}, map[Key]string{}, newAddressing()}
+	return &Index{x, a, map[Key]*podState{}, nodes{}, nil, map[Key]string{}, newAddressing()}
 }
 
 // Units implements feature.Feature.
@@ -97,16 +98,7 @@ type podState struct {
 	queued       int                  // 1 + p's index in node.queue; 0: not there
 }
 
-// A staticPod is a static pod after the deletion of its mirror. The pod may keep running, and get a new mirror.
-type staticPod struct {
-	id  string // as Pod.Static
-	had Assignment
-}
-
-// maxStatic bounds node.static.
-const maxStatic = 64
-
-// nodes are the nodes by name of the switch: those of the topology, or with pods.
+// nodes are the nodes by name of the switch: those of the topology, with pods, or gone.
 type nodes map[string]*node
 
 func (x nodes) of(name string) *node {
@@ -137,7 +129,7 @@ func (x *Index) changeSubnets(name string, subnets []netip.Prefix) (touched []nb
 		x.retry(p)
 		touched = append(touched, k.Unit())
 	}
-	x.nodes.forgetIfEmpty(name)
+	x.forgetIfEmpty(name)
 	return touched
 }
 
@@ -267,6 +259,10 @@ func (x *Index) update(p *podState, now Pod) []nb.Unit {
 	touched := x.also.Changed(was.Pod, now)
 	changed := was.Annotation != now.Annotation || was.AnnotationUID != now.AnnotationUID || was.Static != now.Static
 	reported := !slices.Equal(was.StatusIPs, now.StatusIPs)
+	if reported && x.nodes[names.NodeSwitch(p.Node)].reportsAnother(p) {
+		p.former = p.assignment() // to keep if Allocate gives another pod the reported address
+		x.release(p)
+	}
 	if p.addrs.MAC == "" && (changed || reported) {
 		x.retry(p)
 	}
@@ -288,13 +284,13 @@ func (x *Index) remove(k Key) []nb.Unit {
 		return nil
 	}
 	name := names.NodeSwitch(p.Node)
-	if p.Static != "" && p.addrs.MAC != "" {
+	if p.Static != "" && p.assignment() != nil {
 		x.nodes[name].remember(p)
 	}
 	x.release(p)
 	delete(x.nodes[name].pods, k)
 	delete(x.all, k)
-	x.nodes.forgetIfEmpty(name)
+	x.forgetIfEmpty(name)
 	return append(x.also.Changed(p.Pod, Pod{}), k.Unit())
 }
 
@@ -349,30 +345,4 @@ func Rows(p Pod, a annotation.Addresses) []nb.Row {
 		Model: port,
 		In:    []nb.Ref{{Table: nbdb.LogicalSwitchTable, ID: names.NodeSwitch(p.Node), Column: "ports"}},
 	}}
-}
-
-// remember keeps the assignment of a static pod for its next mirror. The address is not reserved: it is reused like
-// any other.
-func (n *node) remember(p *podState) {
-	n.static = append(n.static, staticPod{p.Static, *p.assignment()})
-	if len(n.static) > maxStatic {
-		n.static = slices.Delete(n.static, 0, 1)
-	}
-}
-
-// recall returns the assignment of an earlier mirror of the pod, nil if there was none.
-func (n *node) recall(p Pod) *Assignment {
-	i := slices.IndexFunc(n.static, func(s staticPod) bool { return p.Static != "" && s.id == p.Static && s.had.Key == p.Key })
-	if i < 0 {
-		return nil
-	}
-	had := n.static[i].had
-	n.static = slices.Delete(n.static, i, i+1)
-	return &had
-}
-
-func (x nodes) forgetIfEmpty(name string) {
-	if n := x[name]; n.pool == nil && len(n.pods) == 0 {
-		delete(x, name)
-	}
 }

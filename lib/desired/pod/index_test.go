@@ -34,6 +34,25 @@ func TestMirrorsAreForgotten(t *testing.T) {
 	}
 }
 
+// Nodes that are never registered again are forgotten, with their static pods. The latest ones are kept.
+func TestNodesWithStaticPodsAreForgotten(t *testing.T) {
+	f := facts.NewIndex()
+	x := NewIndex(f, Additions{Changed: func(Pod, Pod) []nb.Unit { return nil }})
+	const nodes = 2 * maxGone
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		x.FactsChanged(f.PutCluster(topology.Cluster{Nodes: map[string][]netip.Prefix{name: {netip.MustParsePrefix("10.0.1.0/24")}}}))
+		p := Pod{Key: Key{"default", "etcd-" + name}, UID: "u", Node: name, NeedsPort: true, Static: "hash"}
+		x.Put(p)
+		x.Allocate()
+		x.Remove(p.Key)
+	}
+	x.FactsChanged(f.PutCluster(topology.Cluster{}))
+	if n := len(x.nodes); n != maxGone || len(x.gone) != n || x.nodes[fmt.Sprint("n", nodes-1)] == nil {
+		t.Errorf("%d nodes are remembered, %d of them gone, want the latest %d", n, len(x.gone), maxGone)
+	}
+}
+
 // Nothing is left of removed pods, also of those without addresses.
 func TestNothingIsLeftOfRemovedPods(t *testing.T) {
 	x := newIndex("10.0.1.8/29")
