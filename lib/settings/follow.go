@@ -44,8 +44,8 @@ type Role struct {
 // A Session are the settings and connections of a process, for a Role.
 type Session struct {
 	Config config.Config
-	// Token returns the present token of the API server; nil if there is no setting with it. It is valid for as long as
-	// the process.
+	// Token returns the present token of the API server; nil if there is no setting with it. A token that comes with the address
+	// of another server is not for this session: it keeps the former one until it ends.
 	Token  func() string
 	Switch *vswitch.Switch // nil: none
 }
@@ -101,7 +101,6 @@ type process struct {
 	log        *logrus.Entry
 	idsChanged chan struct{} // external_ids
 	renewed    chan struct{} // the token
-	token      atomic.Value  // the present one
 
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
@@ -120,6 +119,8 @@ type running struct {
 	reconfigured chan struct{}           // its settings have changed
 	restart      context.CancelCauseFunc // ends the call of Serve
 	ca           string                  // authorities for that call
+	server       string                  // the API server of that call
+	token        *atomic.Value           // the present one for that server
 }
 
 // Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of
@@ -136,7 +137,6 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	if p.config, err = f.Load(ctx); err != nil {
 		return err
 	}
-	p.token.Store(p.config.APIToken.Reveal())
 	p.warn(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -144,7 +144,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	waiting.Store(int32(len(f.Roles)))
 	var wg sync.WaitGroup
 	for _, role := range f.Roles {
-		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}})
+		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}, token: &atomic.Value{}})
 	}
 	for _, r := range p.running {
 		began := sync.OnceFunc(func() {
@@ -253,10 +253,13 @@ func (p *process) serve(ctx context.Context, r *running, ready func()) error {
 func (p *process) session(r *running, restart context.CancelCauseFunc) Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.restart, r.ca = restart, authorities(p.config)
+	r.restart, r.ca, r.server = restart, authorities(p.config), p.config.APIServer
 	s := Session{Config: p.config, Switch: p.Switch}
+	token := &atomic.Value{} // a former session may still use the former one
+	token.Store(p.config.APIToken.Reveal())
+	r.token = token
 	if p.config.APIToken != "" {
-		s.Token = func() string { return p.token.Load().(string) }
+		s.Token = func() string { return token.Load().(string) }
 	}
 	return s
 }
@@ -350,13 +353,16 @@ func (p *process) use(now config.Config) {
 	before, changes := p.config, p.config.Changes(now)
 	p.config = now
 	p.warn(before.Ignored)
-	if p.token.Swap(now.APIToken.Reveal()) != now.APIToken.Reveal() || len(changes) > 0 { // perhaps of the token's file
+	if before.APIToken != now.APIToken || len(changes) > 0 { // perhaps of the token's file
 		poke(p.renewed)
 	}
 	for _, c := range changes {
 		p.tell(c)
 	}
 	for _, r := range p.running {
+		if r.server == now.APIServer {
+			r.token.Store(now.APIToken.Reveal())
+		}
 		if r.reads(changes) {
 			r.restart(ErrChanged)
 			poke(r.reconfigured)
