@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,9 @@ func Background(logFile string, args ...string) error {
 	}
 	command := append([]string{self}, args...)
 	if underSystemd() {
-		err = transient(logFile, command)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), transientTimeout, fmt.Errorf("killed, because it was not done within %v", transientTimeout))
+		defer cancel()
+		err = transient(ctx, logFile, command)
 	} else {
 		err = detached(logFile, command)
 	}
@@ -42,9 +45,12 @@ func underSystemd() bool {
 	return err == nil && err2 == nil && ours == first
 }
 
+// transientTimeout bounds systemd-run, which waits for systemd to start the program: systemd may hang or be busy at boot.
+const transientTimeout = time.Minute
+
 // transient starts a command as a transient unit of systemd. The unit has no default dependencies: early at boot it
 // would wait for units that may wait for the caller. Its name is unique: a process may start several.
-func transient(logFile string, command []string) error {
+func transient(ctx context.Context, logFile string, command []string) error {
 	args := []string{"--quiet", "--collect", fmt.Sprintf("--unit=%s-%s-%d-%d", filepath.Base(command[0]), command[1], os.Getpid(), time.Now().UnixNano()),
 		"--property=Type=exec", "--property=DefaultDependencies=no", "--property=WorkingDirectory=/",
 		"--property=StandardOutput=append:" + logFile, "--property=StandardError=append:" + logFile}
@@ -53,9 +59,14 @@ func transient(logFile string, command []string) error {
 			args = append(args, "--setenv="+v)
 		}
 	}
-	out, err := exec.Command("systemd-run", append(append(args, "--"), command...)...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "systemd-run", append(append(args, "--"), command...)...)
+	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
+	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("systemd-run: %w", context.Cause(ctx))
+	case errors.As(err, &exit):
 		return fmt.Errorf("systemd-run: %s", strings.TrimSpace(string(out)))
 	}
 	return err

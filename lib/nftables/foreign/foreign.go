@@ -88,7 +88,9 @@ func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("killed, because it was not done within %v", timeout))
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...).Output()
+	cmd := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...)
+	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
+	out, err := cmd.Output()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("nft list %s: %w", strings.Join(what, " "), context.Cause(ctx))
