@@ -63,9 +63,9 @@ func (s *steps) run(ctx context.Context) error {
 	case len(s.refused) == 0:
 		return nil
 	case s.lost != nil:
-		return fmt.Errorf("%w rules of %s: %w; without former rules: %v", ErrRefused, owners(s.refused), s.why, s.lost)
+		return fmt.Errorf("%w rules of %s: %w; without former rules: %v", ErrRefused, ruleset.Owners(s.refused), s.why, s.lost)
 	}
-	return fmt.Errorf("%w rules of %s: %w", ErrRefused, owners(s.refused), s.why)
+	return fmt.Errorf("%w rules of %s: %w", ErrRefused, ruleset.Owners(s.refused), s.why)
 }
 
 // begin writes all but the parts with changes, which it returns: they stay as they were. If that fails, another program may have
@@ -154,37 +154,10 @@ func (s *steps) write(ctx context.Context, parts []*ruleset.Table, times int) er
 	}
 	want := s.want
 	want.Parts = slices.Concat(s.done, parts)
-	want.Parts = append(want.Parts, besides(want.Parts, s.former)...)
+	want.Parts = append(want.Parts, ruleset.Besides(want.Parts, s.former)...)
 	changes, read, err := s.try(ctx, s.prefix, want, math.MaxInt, times)
 	s.changes, s.read = append(s.changes, changes...), s.read || read
 	return err
-}
-
-// besides returns the former parts with nothing in common with some parts, nor their owners.
-func besides(parts, former []*ruleset.Table) (rest []*ruleset.Table) {
-	type key struct {
-		set string
-		ruleset.Element
-	}
-	owners, chains, keys := map[string]bool{}, map[string]bool{}, map[key]bool{}
-	for _, p := range parts {
-		owners[p.Owner] = true
-		for _, c := range p.Chains {
-			chains[c.Name] = true
-		}
-		for _, set := range p.Sets {
-			for _, e := range set.Elements {
-				keys[key{set.Name, e.Bare()}] = true
-			}
-		}
-	}
-	taken := func(p *ruleset.Table) bool {
-		return owners[p.Owner] || slices.ContainsFunc(p.Chains, func(c ruleset.Chain) bool { return chains[c.Name] }) ||
-			slices.ContainsFunc(p.Sets, func(set ruleset.Set) bool {
-				return slices.ContainsFunc(set.Elements, func(e ruleset.Element) bool { return keys[key{set.Name, e.Bare()}] })
-			})
-	}
-	return slices.DeleteFunc(slices.Clone(former), taken)
 }
 
 // split returns the parts without changes in the plan, and those with some.
@@ -220,20 +193,4 @@ func (p *plan) split(parts []*ruleset.Table) (same, changed []*ruleset.Table) {
 		}
 	}
 	return same, changed
-}
-
-// maxOwners bounds the owners named by an error.
-const maxOwners = 4
-
-// owners names the owners of parts.
-func owners(parts []*ruleset.Table) string {
-	var names []string
-	for _, p := range parts[:min(len(parts), maxOwners)] {
-		names = append(names, p.Owner)
-	}
-	text := strings.Join(names, ", ")
-	if more := len(parts) - len(names); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
