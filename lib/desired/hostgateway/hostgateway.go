@@ -44,14 +44,8 @@ type Host struct {
 	Interfaces map[string]Interface
 	Routes     []Route        // the preferred ones of each family first
 	Pods       []netip.Prefix // the node's subnets; the gateway has their families
-	Present    Present
-	Node       []netip.Addr // addresses of the Node, the preferred ones first
-}
-
-// Present are the addresses and next hops of the gateway so far. They may be unknown.
-type Present struct {
-	IPs      []netip.Prefix
-	NextHops []netip.Addr
+	Present    []netip.Prefix // addresses of the gateway so far; none if they are unknown
+	Node       []netip.Addr   // addresses of the Node, the preferred ones first
 }
 
 // A Decision is the gateway that the host should be.
@@ -181,40 +175,39 @@ func (h Host) nextHop(given []netip.Addr, name string, family netip.Addr) (netip
 }
 
 // address returns an interface's address for a next hop. The present address stays while the interface has it: programs add
-// and remove others, such as temporary and virtual ones. A new address of IPv6 is the Node's, or else the best one.
+// and remove others, such as temporary and virtual ones. It goes if another one is nearer to the next hop: that was changed, or
+// the other one was away for a moment. A new address of IPv6 is the Node's, or else the best one.
 func (h Host) address(name string, via netip.Addr) (netip.Prefix, bool) {
 	all := slices.DeleteFunc(slices.Clone(h.Interfaces[name].Addresses), func(a Address) bool { return !ipnet.SameFamily(a.Addr(), via) })
-	if ip, ok := h.Present.address(all, via); ok {
-		return ip, true
+	for _, was := range h.Present {
+		ip, ok := best(all, was.Addr(), via)
+		if ok && !slices.ContainsFunc(all, func(a Address) bool { return a.nearer(ip, via) }) {
+			return ip.Prefix, true
+		}
 	}
 	for _, a := range h.Node {
 		if ip, ok := best(all, a, via); ok && via.Is6() {
-			return ip, true
+			return ip.Prefix, true
 		}
 	}
-	return best(all, netip.Addr{}, via)
+	ip, ok := best(all, netip.Addr{}, via)
+	return ip.Prefix, ok
 }
 
-// address returns the present address, if it is one of all. It goes if the next hop was changed to one in the subnet of
-// another address.
-func (p Present) address(all []Address, via netip.Addr) (netip.Prefix, bool) {
-	near := slices.ContainsFunc(all, func(a Address) bool { return a.Masked().Contains(via) })
-	for _, was := range p.IPs {
-		ip, ok := best(all, was.Addr(), via)
-		if ok && (!near || ip.Masked().Contains(via) || slices.Contains(p.NextHops, via)) {
-			return ip, true
-		}
-	}
-	return netip.Prefix{}, false
+// nearer reports whether the next hop is in the subnet of a, and not in that of b. A single address of IPv6, as of DHCPv6, is in
+// the subnet of another one with the same prefix. A temporary address is not nearer than a lasting one.
+func (a Address) nearer(b Address, via netip.Addr) bool {
+	within := b.Masked().Contains(via) || via.Is6() && b.IsSingleIP() && a.Masked().Contains(b.Addr())
+	return a.Masked().Contains(via) && !within && a.fault(via) < b.fault(via)
 }
 
 // best returns the first one of the best entries for a next hop. If only is valid, they have that address.
-func best(all []Address, only, via netip.Addr) (netip.Prefix, bool) {
+func best(all []Address, only, via netip.Addr) (Address, bool) {
 	all = slices.DeleteFunc(slices.Clone(all), func(a Address) bool { return only.IsValid() && a.Addr() != only })
 	if len(all) == 0 {
-		return netip.Prefix{}, false
+		return Address{}, false
 	}
-	return slices.MinFunc(all, func(a, b Address) int { return a.fault(via) - b.fault(via) }).Prefix, true
+	return slices.MinFunc(all, func(a, b Address) int { return a.fault(via) - b.fault(via) }), true
 }
 
 // fault is 0 for an address that fits best to a next hop. An address of IPv6 should last: temporary ones change, and virtual

@@ -33,7 +33,7 @@ func addresses(list []string) (all []Address) {
 	return all
 }
 
-// parse reads a host from lines "NAME BRIDGE ADDRESS…", "-" for no bridge, "default VIA INTERFACE", "present IP… via NEXTHOP…"
+// parse reads a host from lines "NAME BRIDGE ADDRESS…", "-" for no bridge, "default VIA INTERFACE", "present IP…"
 // and "node ADDRESS…".
 func parse(text string) Host {
 	h := Host{Interfaces: map[string]Interface{}, Pods: prefixes("10.128.0.0/23 fd01::/64")}
@@ -46,8 +46,7 @@ func parse(text string) Host {
 		case words[0] == "default":
 			h.Routes = append(h.Routes, Route{words[2], netip.MustParseAddr(words[1])})
 		case words[0] == "present":
-			ips, hops, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "present"), "via")
-			h.Present = Present{prefixes(ips), addrs(hops)}
+			h.Present = prefixes(strings.Join(words[1:], " "))
 		case words[0] == "node":
 			h.Node = addrs(strings.Join(words[1:], " "))
 		default:
@@ -88,20 +87,24 @@ func TestDecide(t *testing.T) {
 		{"the oldest lasting address", six, topology.Bridge, "", "", "breth0 fd10::5/64 via fe80::1"},
 		{"the Node's address", six + "; node 192.0.2.1 2001:db8::5 fd10::5", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
 		{"the Node's address, of full length", six + "; node fd10::9 2001:db8::99", topology.Bridge, "", "", "breth0 2001:db8::99/128 via fe80::1"},
-		{"the present address", six + "; present 2001:db8::5/64 via fe80::1; node fd10::5", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
-		{"the present address, with another router", six + "; present 2001:db8::5/64 via fe80::2", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
-		{"the present address, with another prefix length", six + "; present 2001:db8::5/48 via fe80::1", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
-		{"the present address is gone", six + "; present 2001:db8::7/64 via fe80::1", topology.Bridge, "", "", "breth0 fd10::5/64 via fe80::1"},
+		{"the present address", six + "; present 2001:db8::5/64; node fd10::5", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the present address, with another router", six + "; present 2001:db8::5/64", topology.Bridge, "", "fe80::2", "breth0 2001:db8::5/64 via fe80::2"},
+		{"the present address, with another prefix length", six + "; present 2001:db8::5/48", topology.Bridge, "", "", "breth0 2001:db8::5/64 via fe80::1"},
+		{"the present address is gone", six + "; present 2001:db8::7/64", topology.Bridge, "", "", "breth0 fd10::5/64 via fe80::1"},
 		{"the next hop's subnet", six, topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::5/64 via 2001:db8::1"},
-		{"the next hop's subnet, not the present one", six + "; present fd10::5/64 via fd10::1", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::5/64 via 2001:db8::1"},
-		{"the present address with the present next hop", six + "; present 2001:db8::99/128 via 2001:db8::1", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::99/128 via 2001:db8::1"},
+		{"the next hop's subnet, not the present one", six + "; present fd10::5/64", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::5/64 via 2001:db8::1"},
+		{"the present address, of full length in the next hop's subnet", six + "; present 2001:db8::99/128", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::99/128 via 2001:db8::1"},
+		{"the present address, of full length elsewhere", "pods fd01::/64; breth0 breth0 fd10::99/128 2001:db8::5/64; present fd10::99/128; default 2001:db8::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::5/64 via 2001:db8::1"},
+		{"only a temporary one in the next hop's subnet", "pods fd01::/64; breth0 breth0 fd10::5/64 fd10::6/64 2001:db8::e/64t; present fd10::6/64; default 2001:db8::1 breth0", topology.Bridge, "", "", "breth0 fd10::6/64 via 2001:db8::1"},
+		{"the present address is temporary, others last", six + "; present 2001:db8::e/64", topology.Bridge, "", "", "breth0 2001:db8::e/64 via fe80::1"},
+		{"the present address is temporary, in the next hop's subnet", six + "; present 2001:db8::e/64", topology.Bridge, "", "2001:db8::1", "breth0 2001:db8::e/64 via 2001:db8::1"},
 		{"of DHCPv6 only", "pods fd01::/64; breth0 breth0 2001:db8::d/64t 2001:db8::99/128; default fe80::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::99/128 via fe80::1"},
 		{"temporary ones only", "pods fd01::/64; breth0 breth0 2001:db8::d/64t 2001:db8::e/64t; default fe80::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::d/64 via fe80::1"},
 		{"IPv4: the next hop's subnet", four + "; node 192.0.2.12", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
 		{"IPv4: the first one", four, topology.Bridge, "", "203.0.113.1", "breth0 192.0.2.99/32 via 203.0.113.1"},
-		{"IPv4: the present one", four + "; present 192.0.2.12/24 via 192.0.2.1", topology.Bridge, "", "", "breth0 192.0.2.12/24 via 192.0.2.1"},
-		{"IPv4: the present one is gone", four + "; present 192.0.2.13/24 via 192.0.2.1", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
-		{"IPv4: the next hop was changed", four + "; present 10.0.0.5/24 via 10.0.0.1", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
+		{"IPv4: the present one", four + "; present 192.0.2.12/24", topology.Bridge, "", "", "breth0 192.0.2.12/24 via 192.0.2.1"},
+		{"IPv4: the present one is gone", four + "; present 192.0.2.13/24", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
+		{"IPv4: the next hop was changed", four + "; present 10.0.0.5/24", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1"},
 		{"local", "lo -", topology.Local, "", "", "br-local  via "},
 
 		{"no route", "eth0 - 192.0.2.11/24", topology.Bridge, "", "", "this host has no default route"},
@@ -128,6 +131,33 @@ func TestDecide(t *testing.T) {
 		}
 		if err == nil && (d.VLAN != 7 || d.Mode != tt.mode) {
 			t.Errorf("%s: %+v", tt.what, d)
+		}
+	}
+}
+
+// An address that was away for a moment is the gateway's again only if it is nearer to the next hop.
+func TestAnAddressIsAwayForAMoment(t *testing.T) {
+	const four, six = "pods 10.128.0.0/23; default 192.0.2.1 breth0; breth0 breth0 ", "pods fd01::/64; default fe80::1 breth0; breth0 breth0 "
+	for _, tt := range []struct{ what, host, all, away, want string }{
+		{"in the next hop's subnet", four, "10.0.0.5/24 192.0.2.11/24", "10.0.0.5/24", "192.0.2.11/24 10.0.0.5/24 192.0.2.11/24"},
+		{"two in its subnet", four, "192.0.2.11/24 192.0.2.12/24", "192.0.2.12/24", "192.0.2.11/24 192.0.2.12/24 192.0.2.12/24"},
+		{"IPv6, in its subnet", strings.Replace(six, "fe80", "2001:db8", 1), "fd10::5/64 2001:db8::5/64", "fd10::5/64", "2001:db8::5/64 fd10::5/64 2001:db8::5/64"},
+		{"a link-local next hop", six, "2001:db8::5/64 fd10::5/64 fd10::99/128", "fd10::5/64 fd10::99/128", "2001:db8::5/64 fd10::5/64 fd10::5/64"},
+		{"a link-local next hop, of full length", six, "2001:db8::5/64 2001:db8::99/128", "2001:db8::99/128", "2001:db8::5/64 2001:db8::99/128 2001:db8::99/128"},
+	} {
+		var present []netip.Prefix
+		var got []string
+		for _, list := range []string{tt.all, tt.away, tt.all} {
+			h := parse(tt.host + list)
+			h.Present = present
+			d, err := Decide(Options{Mode: topology.Bridge}, h)
+			if err != nil {
+				t.Fatalf("%s: %v", tt.what, err)
+			}
+			present, got = d.IPs, append(got, ipnet.Join(d.IPs))
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/desired/nodeclaim"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/names"
@@ -17,9 +16,9 @@ func IsShared(i vswitch.Interface, gateway string) bool {
 	return i.Name == names.PatchToIntegration(i.Bridge) && i.ExternalIDs[names.GatewayTag] == gateway
 }
 
-// Present returns the addresses and next hops of a gateway on this host so far, as Open vSwitch's database has them, or else the
-// claim in the annotations of its Node: the former has no addresses of a gateway with a NIC of its own.
-func Present(ctx context.Context, sw *vswitch.Switch, gateway string, node map[string]string) (g hostgateway.Present, err error) {
+// Present returns the addresses of a gateway on this host so far, as Open vSwitch's database has them, or else the claim in the
+// annotations of its Node: the former has no addresses of a gateway with a NIC of its own.
+func Present(ctx context.Context, sw *vswitch.Switch, gateway string, node map[string]string) (ips []netip.Prefix, err error) {
 	all, err := sw.Interfaces(ctx)
 	for _, i := range all {
 		if i.Bridge != names.IntegrationBridge || i.ExternalIDs[names.GatewayTag] != gateway {
@@ -27,19 +26,14 @@ func Present(ctx context.Context, sw *vswitch.Switch, gateway string, node map[s
 		}
 		for word := range strings.SplitSeq(i.ExternalIDs[names.GatewayIPs], ",") {
 			if ip, err := netip.ParsePrefix(word); err == nil {
-				g.IPs = append(g.IPs, ip)
-			}
-		}
-		for word := range strings.SplitSeq(i.ExternalIDs[names.NextHops], ",") {
-			if via, err := netip.ParseAddr(word); err == nil {
-				g.NextHops = append(g.NextHops, via)
+				ips = append(ips, ip)
 			}
 		}
 	}
-	if c, bad := nodeclaim.Parse(gateway, node); len(g.IPs) == 0 && bad == nil && c.Gateway != nil { // a bad one is replaced
-		g = hostgateway.Present{IPs: c.Gateway.IPs, NextHops: c.Gateway.NextHops}
+	if c, bad := nodeclaim.Parse(gateway, node); len(ips) == 0 && bad == nil && c.Gateway != nil { // a bad one is replaced
+		ips = c.Gateway.IPs
 	}
-	return g, err
+	return ips, err
 }
 
 // SharedBridge returns the shared bridge of a gateway on this host, "" without an existing NIC in it.
