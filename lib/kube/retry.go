@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -65,6 +66,19 @@ func Outage(err error) bool {
 
 // Refuses reports whether the API server rejects the token, or the account lacks a permission.
 func Refuses(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
+// Waiting is a line for an error after which a program waits for the API server, or for other rights; "": it is another error.
+func Waiting(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case Refuses(err):
+		return fmt.Sprintf("the API server refuses this host's token or rights, waiting: %v; renew the token or the kubeconfig, or grant the rights", err)
+	case Unreachable(err) || Outage(err):
+		return fmt.Sprintf("waiting for the API server: %v", err)
+	}
+	return ""
+}
 
 // Cause returns the error without the object it is about, so that equal causes can be compared: the API server's
 // reason, or the innermost error.

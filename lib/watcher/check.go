@@ -54,7 +54,7 @@ func (w *Watcher) Differences(ctx context.Context, s settings.Session) ([]string
 	}
 	err = e.load(ctx)
 	if errors.Is(err, ErrNoClusterRouter) && w.Companion != nil {
-		return []string{"! the Northbound database has no cluster router, and there is no copy of one: does a master run?"}, nil
+		return w.Companion.Differences(ctx, w.companion(l, nil))
 	}
 	if err != nil {
 		return nil, err

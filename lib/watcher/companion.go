@@ -16,9 +16,10 @@ import (
 
 // A Companion makes the topology that a watcher follows, in the same process. Without one, commands do.
 type Companion interface {
-	// Check returns an error that waiting would not cure. It is called before the watcher is ready, with the copy of the
-	// topology; nil: there is none, or it cannot be read.
-	Check(l Links, saved *topology.Cluster) error
+	// Check returns an error that keeps the watcher from starting. Waiting does not cure one marked by settings.Wrong. It is
+	// called before the watcher is ready, with the copy of the topology; nil: there is none. unread is why that is unknown, and
+	// then the error if Check cannot decide.
+	Check(l Links, saved *topology.Cluster, unread error) error
 	// Begin is called at the begin of a term, before the watcher writes anything, until it succeeds or returns an error
 	// marked by settings.Wrong.
 	Begin(ctx context.Context, l Links) error

@@ -136,11 +136,7 @@ func (w *Watcher) accepts(cfg config.Config) error {
 	}
 	links := w.companion(c, nil)
 	links.Config = cfg
-	err := w.Companion.Check(links, nil)
-	if errors.Is(err, ovsdb.ErrNotConnected) {
-		return settings.ErrUndecided
-	}
-	return err
+	return w.Companion.Check(links, nil, settings.ErrUndecided)
 }
 
 // ShowConfig prints every setting with its value and source.
@@ -276,7 +272,7 @@ func (w *Watcher) tls(ctx context.Context, cfg config.Config) (*tls.Config, erro
 	return ovsdb.TLSConfig(ctx, ovsdb.Files{PrivateKey: cfg.NBPrivateKey, Certificate: cfg.NBCertificate, CACert: cfg.NBCACert}, cfg.NB, out)
 }
 
-// check returns, before the watcher is ready, errors that waiting would not cure.
+// check returns, before the watcher is ready, errors that keep it from starting.
 func (w *Watcher) check(ctx context.Context, c *connections) error {
 	_, found, err := records.New(c.db).Topology()
 	if err != nil && w.Companion == nil && !errors.As(err, new(topology.Unfit)) {
@@ -285,11 +281,9 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 	ctx, cancel := context.WithTimeout(ctx, registry.Timeout)
 	defer cancel()
 	saved, err := registry.Read(ctx, c.cluster, c.copy())
+	waiting := kube.Waiting(err)
 	switch {
-	case err != nil && kube.Refuses(err) && w.Companion != nil: // the token is read again; the process may have other roles
-		w.log("watcher").Warnf("the API server refuses this host's token or rights, waiting: %v; renew the token or the kubeconfig, or grant the rights", err)
-	case err != nil && (kube.Unreachable(err) || kube.Outage(err)):
-		w.log("watcher").Warnf("waiting for the API server: %v", err)
+	case waiting != "" && (w.Companion != nil || !kube.Refuses(err)): // the token is read again; the process may have other roles
 	case found && errors.As(err, new(registry.Unreadable)): // it is not needed now, and written anew
 	case err != nil:
 		return settings.Wrong(err)
@@ -297,7 +291,12 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 		return settings.Wrong(ErrNoClusterRouter)
 	}
 	if w.Companion != nil {
-		return w.Companion.Check(w.companion(c, nil), saved)
+		if err := w.Companion.Check(w.companion(c, nil), saved, err); err != nil {
+			return err
+		}
+	}
+	if waiting != "" {
+		w.log("watcher").Warn(waiting)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type Numbering struct {
 func (n Numbering) Begin() Change {
 	return func(s State) (topology.Cluster, error) {
 		network := Network{n.Ranges.Subnets(), n.Join}
-		if s.Router == nil && s.saved == nil {
+		if s.Nothing() {
 			c, err := network.made(s, "")
 			c.NumberedBy = n.Program
 			return c, err
@@ -57,7 +57,7 @@ func (n Numbering) Adopts(s State) bool {
 
 // NothingToAdopt reports whether a cluster is to be taken over, and there is none: Begin would make a new one, in which nodes have
 // other subnets than their pods.
-func (n Numbering) NothingToAdopt(s State) bool { return n.Adopt && s.Router == nil && s.saved == nil }
+func (n Numbering) NothingToAdopt(s State) bool { return n.Adopt && s.Nothing() }
 
 // known returns the existing cluster, or its copy, with the nodes of an older release. It lacks gateways that do not fit in:
 // they do not keep a program from starting.

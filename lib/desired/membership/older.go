@@ -19,6 +19,9 @@ func (s State) WithCopy(c topology.Cluster) State {
 	return s
 }
 
+// Nothing reports whether there is no cluster, and no copy of one.
+func (s State) Nothing() bool { return s.Router == nil && s.saved == nil }
+
 // OlderNodes are the subnets of nodes made by the Python or the early Go era, which are not in the record: each has a
 // switch with the router's address, and no owner.
 func (s State) OlderNodes() map[string][]netip.Prefix {

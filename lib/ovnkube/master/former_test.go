@@ -2,6 +2,8 @@ package master_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,21 +67,41 @@ func TestTakingOverASecondTime(t *testing.T) {
 	}
 }
 
-// The database was emptied before the takeover: the copy of the watcher is in another namespace. No new cluster is made, and no
-// Node gets a subnet.
+// The database was emptied before the takeover: the copy of the watcher is in another namespace. No new cluster is made, no Node
+// gets a subnet, and nothing is accepted, so that the node's role of the same process leaves the host as it is.
 func TestTakingOverAnEmptiedDatabase(t *testing.T) {
 	n := newNetwork(t)
 	n.node("a", nil)
 	const want = "there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap ovn-kubernetes/ovn-k8s-topology is missing: " +
 		"if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, as it has its own copy; for a new cluster remove --adopt"
+	if got := n.check("10.0.0.0/16/24", true); got != want {
+		t.Errorf("check: %s", got)
+	}
+	if got := n.check("10.0.0.0/16/24", false); got != "! the Northbound database has no cluster router, and there is no copy of one: does a master run?\n" {
+		t.Errorf("check without --adopt: %s", got)
+	}
 	refused := n.start("10.0.0.0/16/24", true)
 	eventually(t, "a line in the log: "+want, func() bool { return n.log.count(want) > 0 })
 	refused.stop()
+	token := n.flags["k8s-api-token-file"]
+	n.flags["k8s-api-token-file"] = filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(n.flags["k8s-api-token-file"], []byte("wrong"), 0o600))
+	refused = n.start("10.0.0.0/16/24", true)
+	const unread = "looking for the copy of a cluster to take over: "
+	eventually(t, "a line in the log: "+unread, func() bool { return n.log.count(unread) > 0 })
+	refused.stop()
+	n.flags["k8s-api-token-file"] = token
 	if got := n.find("Logical_Router", "name") + n.subnet("a"); got != "" {
 		t.Errorf("there is %s", got)
 	}
+	if n.accepted.Load() {
+		t.Error("the cluster was accepted")
+	}
 	m := n.start("10.0.0.0/16/24", false)
 	n.awaitSubnet("a", "")
+	if !n.accepted.Load() {
+		t.Error("the cluster was not accepted")
+	}
 	n.restartWritesNothing(m, "10.0.0.0/16/24").stop()
 	// A cluster of ovnkube itself is restored as ever.
 	n.central.StopNB()

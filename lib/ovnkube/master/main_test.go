@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +112,8 @@ type network struct {
 	central *ovntest.Central
 	flags   map[string]string
 	log     *lines
+	// accepted is set when a master has not refused the cluster it found.
+	accepted atomic.Bool
 }
 
 func newNetwork(t *testing.T) *network {
@@ -129,10 +132,10 @@ func newNetwork(t *testing.T) *network {
 	settings := filepath.Join(dir, "ovn_k8s.conf")
 	must(t, os.WriteFile(settings, []byte("[kubernetes]\novn-config-namespace="+namespace+"\n"), 0o600))
 	t.Cleanup(forgetObjects)
-	return &network{t, central, map[string]string{
+	return &network{T: t, central: central, flags: map[string]string{
 		"ovn-nb": central.NB, "k8s-api-server": cluster.URL, "k8s-api-token-file": file, "k8s-ca-certificate": cluster.CAFile,
 		"config-file": settings,
-	}, &lines{t: t}}
+	}, log: &lines{t: t}}
 }
 
 // forgetObjects deletes what tests leave.
@@ -179,8 +182,7 @@ func (n *network) start(ranges string, adopt bool) process {
 	must(n.T, err)
 	log := logrus.New()
 	log.SetOutput(n.log)
-	m := master.New(watcher.Options{Flags: n.flags, Log: func(module string) *logrus.Entry { return log.WithField("module", module) }},
-		func(config.Config) master.Settings { return master.Settings{Ranges: r, Adopt: adopt} }, nil)
+	m := n.master(log, master.Settings{Ranges: r, Adopt: adopt})
 	ctx, cancel := context.WithCancel(context.Background())
 	p := process{err: make(chan error, 1)}
 	ended := make(chan struct{})
@@ -198,6 +200,25 @@ func (n *network) start(ranges string, adopt bool) process {
 	}
 	n.Cleanup(p.stop)
 	return p
+}
+
+func (n *network) master(log *logrus.Logger, s master.Settings) *watcher.Watcher {
+	return master.New(watcher.Options{Flags: n.flags, Log: func(module string) *logrus.Entry { return log.WithField("module", module) }},
+		func(config.Config) master.Settings { return s }, func() { n.accepted.Store(true) })
+}
+
+// check compares as "ovnkube check" does, and returns the differences, or the error.
+func (n *network) check(ranges string, adopt bool) string {
+	n.Helper()
+	r, err := nodesubnet.ParseRanges(ranges)
+	must(n.T, err)
+	log := logrus.New()
+	log.SetOutput(n.log)
+	var out strings.Builder
+	if _, err := n.master(log, master.Settings{Ranges: r, Adopt: adopt}).Check(n.Context(), &out); err != nil {
+		return err.Error()
+	}
+	return out.String()
 }
 
 func (n *network) node(name string, edit func(*corev1.Node)) {

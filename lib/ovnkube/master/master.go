@@ -53,21 +53,31 @@ func (m *companion) numbering(c config.Config) (membership.Numbering, error) {
 	return membership.Numbering{Program: names.Ovnkube, Ranges: s.Ranges, Join: c.JoinSubnets, Adopt: s.Adopt}, s.Ranges.Check(c.ServiceCIDRs, c.JoinSubnets)
 }
 
-// Check implements watcher.Companion: it refuses clusters of others, and ranges that lack the subnets of nodes.
-func (m *companion) Check(l watcher.Links, saved *topology.Cluster) error {
+// Check implements watcher.Companion: it refuses clusters of others, and ranges that lack the subnets of nodes. Without a cluster
+// to take over, it waits for one.
+func (m *companion) Check(l watcher.Links, saved *topology.Cluster, unread error) error {
 	n, err := m.numbering(l.Config)
 	if err != nil {
 		return settings.Wrong(err)
 	}
 	s, err := read(l.DB)
 	if err != nil {
-		if errors.Is(err, ovsdb.ErrNotConnected) {
+		switch disconnected := errors.Is(err, ovsdb.ErrNotConnected); {
+		case disconnected && unread != nil:
+			return unread
+		case disconnected:
 			return err
 		}
 		return settings.Wrong(err)
 	}
 	if saved != nil {
 		s = s.WithCopy(*saved)
+	}
+	switch nothing := n.NothingToAdopt(s); {
+	case nothing && unread != nil:
+		return fmt.Errorf("looking for the copy of a cluster to take over: %w", unread)
+	case nothing:
+		return nothingToAdopt(l)
 	}
 	if _, err := n.Begin()(s); err != nil {
 		return settings.Wrong(err)
@@ -76,6 +86,12 @@ func (m *companion) Check(l watcher.Links, saved *topology.Cluster) error {
 		m.accepted()
 	}
 	return nil
+}
+
+// nothingToAdopt is the error for a request of which NothingToAdopt is true.
+func nothingToAdopt(l watcher.Links) error {
+	return fmt.Errorf("there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap %s/%s is missing: if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, "+
+		"as it has its own copy; for a new cluster remove --adopt", l.Config.ConfigNamespace, names.TopologyConfigMap)
 }
 
 // read finds the topology in the copy of the database.
@@ -112,8 +128,7 @@ func (m *companion) Begin(ctx context.Context, l watcher.Links) error {
 		return err
 	}
 	if n.NothingToAdopt(s) {
-		return settings.Wrong(fmt.Errorf("there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap %s/%s is missing: if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, "+
-			"as it has its own copy; for a new cluster remove --adopt", l.Config.ConfigNamespace, names.TopologyConfigMap))
+		return settings.Wrong(nothingToAdopt(l))
 	}
 	after, err := n.Begin()(s)
 	if err != nil {
@@ -145,6 +160,12 @@ func (m *companion) Differences(ctx context.Context, l watcher.Links) ([]string,
 	s, err := readOrCopy(ctx, l)
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case n.NothingToAdopt(s):
+		return nil, nothingToAdopt(l)
+	case s.Nothing():
+		return []string{"! the Northbound database has no cluster router, and there is no copy of one: does a master run?"}, nil
 	}
 	record, err := n.Begin()(s)
 	if err != nil {
