@@ -21,6 +21,25 @@ func TestCheck01_NoNB(t *testing.T) {
 	same(t, "host", m.state(), host)
 }
 
+// A host without ovn-remote, as after the clean-up of ovnkube, is told: its Northbound database may be found by a local socket.
+func TestNoSouthboundDatabase(t *testing.T) {
+	w := newWorld(t, "node1")
+	n := w.nodes[0]
+	n.init(masterInitArgs)
+	n.script("ovs-vsctl remove Open_vSwitch . external_ids ovn-remote")
+	const want = "ovn-k8s-overlay: warning: ovn-remote of Open_vSwitch is not set, so that ovn-controller has no database, and pods here no network: " +
+		"set external_ids:ovn-remote to the address of the Southbound database\n"
+	for _, args := range []string{masterInitArgs, minionInitArgs, minionInitArgs + " --dry-run"} {
+		if r := n.run(args); r.Status != 0 || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	n.setID("ovn-remote", w.central.SBTCP)
+	if r := n.init(minionInitArgs); strings.Contains(r.Err, "ovn-remote") {
+		t.Errorf("with ovn-remote: %s", r.Err)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	w := newWorld(t, "master")
 	m := w.nodes[0]
@@ -105,7 +124,6 @@ func TestBadInput(t *testing.T) {
 	m.t, w.t = t, t
 	m.setID("system-id", "host-m")
 	n.setID("system-id", "host-n")
-	n.setID("ovn-remote", w.central.SBTCP)
 	if _, err := w.central.SBCtl("chassis-add", "host-m", "geneve", "192.0.2.1"); err != nil {
 		t.Fatal(err)
 	}

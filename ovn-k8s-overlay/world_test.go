@@ -58,7 +58,7 @@ type world struct {
 	nodes   []*node
 }
 
-// newWorld makes a world of nodes with the given names. ovn-nb is set, and br-int is absent.
+// newWorld makes a world of nodes with the given names. ovn-nb and ovn-remote are set, and br-int is absent.
 func newWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	return newWorldWith(t, nil, names...)
@@ -91,7 +91,7 @@ func newWorldWith(t *testing.T, nbArgs []string, names ...string) *world {
 		if err := h.StartOVS(ctx); err != nil {
 			t.Fatal(err)
 		}
-		n.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=" + w.central.NBTCP)
+		n.script("ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=" + w.central.NBTCP + " external_ids:ovn-remote=" + w.central.SBTCP)
 	}
 	return w
 }

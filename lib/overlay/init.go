@@ -135,6 +135,9 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 	if !good || err != nil {
 		return nil, err
 	}
+	if s.host.Config.OVNRemote == "" {
+		s.Warn("ovn-remote of Open_vSwitch is not set, so that ovn-controller has no database, and pods here no network: set external_ids:ovn-remote to the address of the Southbound database")
+	}
 	if err := s.host.CheckTunnels(); err != nil {
 		return nil, err
 	}
