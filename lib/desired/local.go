@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/replyroute"
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb"
 )
 
 // A localIndex has, by node, the Services with variables and with endpoints there.
@@ -112,6 +114,16 @@ func (x *localIndex) compute(l *localEndpoints, node string) {
 		l.variables = append(l.variables, variable{x.shared.copyOf(name), value})
 	}
 	l.variables, l.replies = slices.Clip(l.variables), r.Replies(node)
+}
+
+// ServiceOn is Services.Service for the host of a node. Of the endpoints there it has all, as OVN there has.
+func (w *World) ServiceOn(u nb.Unit, node string) (service.Resolved, bool) {
+	r, is := w.Services.Service(u)
+	if is && r.Beyond && r.ByNode() {
+		s := w.Services.all[r.Key]
+		r.ResolveOn(s.on(node, slices.Collect(maps.Keys(s.slices))))
+	}
+	return r, is
 }
 
 // hasEndpoint reports whether a Service has a usable endpoint of an address family on a node.

@@ -117,7 +117,7 @@ func (h *Helper) showServices(args []string) (string, error) {
 		if len(args) > 0 && args[0] != f.Key.String() {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", f.Key, frontendText(f), f.Cluster(), e.helper.taker(v, f), len(f.Backends().Cluster()), len(f.Backends().Local(v.host.Node)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\n", f.Key, frontendText(f), f.Cluster(), e.helper.taker(v, f), len(f.Backends().Cluster()), len(f.Local(v.host.Node)))
 	}
 	err = t.Flush()
 	return b.String(), err

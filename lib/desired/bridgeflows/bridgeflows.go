@@ -181,7 +181,7 @@ func (b Bridge) base() []flow.Flow {
 // host does: the gateway router has the address of a backend in this host's own
 // network, and would keep the packet.
 func (b Bridge) Takes(f service.Frontend) bool {
-	return f.Programmed() && !slices.ContainsFunc(f.Backends(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
+	return f.Programmed() && !slices.ContainsFunc(f.Reachable(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 
 // services returns the flows for frontends of Services.

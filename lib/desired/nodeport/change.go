@@ -42,7 +42,7 @@ func (h Host) translatesClusterIPs(r *service.Resolved) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(r.Endpoints, func(of service.Endpoints) bool { return slices.ContainsFunc(of, b.isOwn) })
+	return slices.ContainsFunc(slices.Concat(r.Endpoints, r.Here), func(of service.Endpoints) bool { return slices.ContainsFunc(of, b.isOwn) })
 }
 
 // A frontendKey is what can be compared of a frontend of two versions of a Service.

@@ -16,9 +16,9 @@ func HealthChecks(node string, services []*service.Resolved) map[uint16]Health {
 			continue
 		}
 		addrs := map[netip.Addr]bool{}
-		for _, es := range s.Endpoints {
-			for _, e := range es {
-				if e.Node == node && e.State == service.Serving {
+		for i := range s.Endpoints {
+			for _, e := range s.On(i, node) {
+				if e.State == service.Serving {
 					addrs[e.Addr] = true
 				}
 			}

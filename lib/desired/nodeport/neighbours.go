@@ -34,7 +34,7 @@ func (all Nodes) Remove(node any) { delete(all, node.(*corev1.Node).Name) }
 // would leave by its own node. The list is empty in all other cases, and if the
 // address of one of these nodes is not known. Of many nodes it has maxNeighbours.
 func (h Host) neighbours(f service.Frontend) (out service.Endpoints) {
-	if f.Kind != service.NodePort || !f.ExternalLocal || len(f.Backends().Local(h.Node)) > 0 {
+	if f.Kind != service.NodePort || !f.ExternalLocal || len(f.Local(h.Node)) > 0 {
 		return nil
 	}
 	for _, e := range f.Backends().Cluster() {

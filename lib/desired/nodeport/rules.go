@@ -220,8 +220,7 @@ func (b *ruleBuilder) frontend(f service.Frontend) {
 	if b.Host.Shared != "" && f.Protocol() == corev1.ProtocolTCP && f.Kind == service.NodePort {
 		b.Strays = append(b.Strays, f)
 	}
-	backends := f.Backends()
-	if len(backends.Cluster()) == 0 {
+	if len(f.Backends().Cluster()) == 0 {
 		b.Refusals = append(b.Refusals, Refusal{f, true})
 		return
 	}
@@ -233,7 +232,7 @@ func (b *ruleBuilder) frontend(f service.Frontend) {
 	if f.Guarded() && f.Kind != service.NodePort {
 		b.Refusals = append(b.Refusals, Refusal{f, false})
 	}
-	if f.ExternalLocal && len(backends.Local(b.Host.Node)) == 0 {
+	if f.ExternalLocal && len(f.Local(b.Host.Node)) == 0 {
 		// Kubernetes wants such a node to look down to a load balancer.
 		b.Refusals = append(b.Refusals, Refusal{f, false})
 	}
@@ -250,7 +249,7 @@ func (b *ruleBuilder) external(f service.Frontend) *Target {
 		t.Next = cluster
 		return t
 	}
-	local := b.few(f.OverChosen, f.Backends().Local(b.Host.Node))
+	local := b.few(f.OverChosen, f.Local(b.Host.Node))
 	// Pods of other nodes count as clients outside. Without the host's address as
 	// source, the endpoint would answer them directly, and not by the host, which
 	// changed the destination.
@@ -338,7 +337,7 @@ func (b *ruleBuilder) translatesOwn(f service.Frontend) bool {
 // internal returns the endpoints for connections from this host to the ClusterIP: the same as for pods of the node.
 func (b *ruleBuilder) internal(f service.Frontend) service.Endpoints {
 	if f.InternalLocal {
-		return f.Backends().Local(b.Host.Node)
+		return f.Local(b.Host.Node)
 	}
 	return f.Backends().ClusterFrom(service.Node{Name: b.Host.Node, Zone: b.Host.Zone})
 }

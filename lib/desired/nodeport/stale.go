@@ -50,7 +50,7 @@ func NewTracked(h Host, family netip.Addr, frontends service.List, pods []hostpo
 // of others, for the external traffic policy Local to those of this host, and to neighbours.
 func (b *ruleBuilder) outsideAnswers(f service.Frontend) map[netip.AddrPort]bool {
 	good, direct := map[netip.AddrPort]bool{}, b.direct(f)
-	for _, e := range f.Backends() { // also draining ones
+	for _, e := range f.Reachable() { // also draining ones
 		good[e.AddrPort()] = direct || f.ExternalLocal && e.Node == b.Host.Node
 	}
 	for _, e := range b.Host.neighbours(f) {
@@ -66,7 +66,7 @@ func (b *ruleBuilder) outsideAnswers(f service.Frontend) map[netip.AddrPort]bool
 // them, so that nothing changes here with most Services.
 func (b *ruleBuilder) ownAnswers(f service.Frontend, translated bool) map[netip.AddrPort]bool {
 	good := map[netip.AddrPort]bool{}
-	for _, e := range f.Backends() { // also draining ones
+	for _, e := range f.Reachable() { // also draining ones
 		if translated || b.isOwn(e) {
 			good[e.AddrPort()] = true
 		}

@@ -35,9 +35,12 @@ func (r *Resolved) Chosen() int {
 			continue
 		}
 		for f, any := range ipnet.Families() {
-			if es := r.Endpoints[i].Of(any); all {
+			switch es := r.Endpoints[i].Of(any); {
+			case all:
 				n[f] += len(es)
-			} else {
+			case len(es) == MaxEndpoints && r.Most != nil:
+				n[f] += max(r.Most[i][f], es.mostOnNode())
+			default:
 				n[f] += es.mostOnNode()
 			}
 		}

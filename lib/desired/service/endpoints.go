@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -248,7 +249,12 @@ func (es Endpoints) ClusterFrom(node Node) Endpoints {
 // Local returns the endpoints on a node for the traffic policy Local: the ready ones, or if there are none on the
 // node the draining ones.
 func (es Endpoints) Local(node string) Endpoints {
-	return es.filter(func(e *Endpoint) bool { return e.Node == node && node != "" }).Cluster()
+	return es.on(node).Cluster()
+}
+
+// on returns the endpoints on a node.
+func (es Endpoints) on(node string) Endpoints {
+	return es.filter(func(e *Endpoint) bool { return e.Node == node && node != "" })
 }
 
 // Hinted reports whether nodes prefer different endpoints.
@@ -307,6 +313,12 @@ type Resolved struct {
 	Listed []Port
 	// Candidates is the number of endpoints of the slices for these ports, also unused ones.
 	Candidates int
+	// Beyond: ports have more endpoints of a family than MaxEndpoints. Most is then, of each port and family with policy
+	// Local, an upper bound of those on one node.
+	Beyond bool
+	Most   [][2]int
+	// Here, unless nil, are the endpoints of each port on the node of a host, also those beyond MaxEndpoints: see On.
+	Here []Endpoints
 	// Lost are claims held by another Service: see Claims.
 	Lost Lost
 	// Untold is the number of lost claims not among Problems.
@@ -324,7 +336,7 @@ type Resolved struct {
 }
 
 // MaxEndpoints is the largest number of endpoints of a port and family. More would not fit into one group of Open
-// vSwitch.
+// vSwitch. With policy Local it is the limit of each node.
 const MaxEndpoints = 1000
 
 // Resolve joins a Service and its slices, in any order. Endpoints belong to the port of the same name and protocol.
@@ -343,6 +355,9 @@ func Resolve(s Service, slices []Slice) Resolved {
 			break
 		}
 		es, more := collect(p, slices, n)
+		if more[0] || more[1] {
+			r.addMost(i, slices)
+		}
 		for f, of := range []string{"IPv4", "IPv6"} {
 			if more[f] {
 				r.AddProblem("TooManyEndpoints", "port %d/%s of service %s has more than %d %s endpoints, the first of which are used: split the service", p.Port, p.Protocol, s.Key, MaxEndpoints, of)
@@ -369,16 +384,27 @@ const maxBackends = 200_000
 // counts as at least one, even without the port. It bounds the time of Resolve.
 const maxCandidates = 100_000
 
+// ofPort returns the endpoints of slices for a port, with their port numbers.
+func ofPort(p Port, all []Slice) iter.Seq2[[]Host, uint16] {
+	return func(yield func([]Host, uint16) bool) {
+		for _, s := range all {
+			first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
+			for _, sp := range s.Ports[first:] {
+				if sp.compare(p) != 0 {
+					break
+				}
+				if !yield(s.Endpoints, sp.Port) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // candidates is the number of endpoints of slices for a port.
 func candidates(p Port, all []Slice) (n int) {
-	for _, s := range all {
-		first, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
-		for _, sp := range s.Ports[first:] {
-			if sp.compare(p) != 0 {
-				break
-			}
-			n += len(s.Endpoints)
-		}
+	for hosts := range ofPort(p, all) {
+		n += len(hosts)
 	}
 	return n
 }
@@ -394,16 +420,10 @@ func collect(p Port, all []Slice, candidates int) (out Endpoints, more [2]bool) 
 	if candidates <= MaxEndpoints {
 		few[0][Serving].kept = make(Endpoints, 0, candidates)
 	}
-	for _, s := range all {
-		start, _ := slices.BinarySearchFunc(s.Ports, p, SlicePort.compare)
-		for _, sp := range s.Ports[start:] {
-			if sp.compare(p) != 0 {
-				break
-			}
-			for i := range s.Endpoints {
-				if h := &s.Endpoints[i]; h.State != Unready {
-					few[ipnet.Family(h.Addr)][h.State].add(Endpoint{h, sp.Port})
-				}
+	for hosts, port := range ofPort(p, all) {
+		for i := range hosts {
+			if h := &hosts[i]; h.State != Unready {
+				few[ipnet.Family(h.Addr)][h.State].add(Endpoint{h, port})
 			}
 		}
 	}

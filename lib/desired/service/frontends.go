@@ -118,6 +118,19 @@ func (f Frontend) Protocol() corev1.Protocol { return f.Ports[f.Index].Protocol 
 // Backends are the endpoints of the port and the family, also terminating ones.
 func (f Frontend) Backends() Endpoints { return f.Endpoints[f.Index].Of(ipnet.Families()[f.Family]) }
 
+// Local are the endpoints on a node for the traffic policy Local: see Resolved.On.
+func (f Frontend) Local(node string) Endpoints {
+	return f.On(f.Index, node).Of(ipnet.Families()[f.Family]).Cluster()
+}
+
+// Reachable are the endpoints that may have connections at the frontend: Backends, and those on the node of Here.
+func (f Frontend) Reachable() Endpoints {
+	if f.Here == nil {
+		return f.Backends()
+	}
+	return slices.Concat(f.Backends(), f.Here[f.Index].Of(ipnet.Families()[f.Family]))
+}
+
 // IsOutside reports whether the frontend is at an address outside the cluster.
 func (f Frontend) IsOutside() bool { return f.Kind == ExternalIP || f.Kind == LoadBalancerIP }
 

@@ -24,7 +24,7 @@ func UDPAnswers(frontends List) map[netip.AddrPort]map[netip.AddrPort]bool {
 		if known[to] == nil {
 			known[to] = map[netip.AddrPort]bool{}
 		}
-		for _, e := range f.Backends() {
+		for _, e := range f.Reachable() {
 			known[to][e.AddrPort()] = true
 		}
 	}

@@ -228,7 +228,7 @@ func (o *Objects) Resolve([]string) (parts []string) {
 	for u := range o.touched {
 		was := o.resolved[u]
 		var now *service.Resolved
-		if s, is := o.world.Services.Service(u); is && s.Ours {
+		if s, is := o.world.ServiceOn(u, o.Node); is && s.Ours {
 			now = &s
 		}
 		switch {
