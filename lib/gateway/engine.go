@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/bridgeflows"
+	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/hostport"
 	"ovn-k8s/lib/desired/nodeport"
 	"ovn-k8s/lib/desired/service"
@@ -278,13 +280,15 @@ func (e *engine) wanted() view {
 	for _, name := range slices.Sorted(maps.Keys(e.addrs)) {
 		all = append(all, addrsOf(e.addrs[name])...)
 	}
-	h, own := e.helper, subnetsOf(e.addrs[e.ports.management])
+	h, own, shared := e.helper, subnetsOf(e.addrs[e.ports.management]), addrsOf(e.addrs[e.helper.Bridge])
+	router := e.ports.router(shared)
+	reported, _ := facts.ReportedBy(&corev1.Node{Status: corev1.NodeStatus{Addresses: e.objects.Reported}})
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Zone: e.objects.Zone, Addrs: all, Nodes: e.objects.Nodes, Reported: e.objects.Reported, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
-		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: h.served(addrsOf(e.addrs[h.Bridge])), Router: e.ports.router(addrsOf(e.addrs[h.Bridge])), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
+		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: shared, Router: router, NodePorts: h.served(bridgeflows.Served(shared, router, reported)), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
 		pods:   e.objects.HostPods(), cidrs: e.objects.Ranges(slices.Concat(e.config.ClusterSubnets, e.config.JoinSubnets, own), e.config.Servers()), synced: e.objects.Complete() && e.addrs != nil,
 	}
 	v.host.Routed = e.objects.Routed(v.host.Routed, v.cidrs)

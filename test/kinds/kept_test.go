@@ -243,7 +243,7 @@ func helperOutput(s state, services []*service.Resolved, out map[string]string) 
 	for _, family := range []netip.Addr{nodeport.IPv4, nodeport.IPv6} {
 		out["chains "+family.String()] = fmt.Sprintf("%+v", nodeport.NewRules(h, family, frontends, pods).Chains(true))
 	}
-	out["flows"] = fmt.Sprint(bridgeflows.Flows(bridgeflows.Bridge{MAC: "0a:00:00:00:00:01", Addrs: h.Addrs, Router: h.Addrs}, frontends, pods))
+	out["flows"] = fmt.Sprint(bridgeflows.Flows(bridgeflows.Bridge{MAC: "0a:00:00:00:00:01", Addrs: h.Addrs, Router: h.Addrs, NodePorts: h.Addrs}, frontends, pods))
 	out["health"] = fmt.Sprint(nodeport.HealthChecks("n1", services))
 }
 

@@ -25,11 +25,23 @@ type Bridge struct {
 	Physical, Overlay flow.Port // the NIC, and the patch port to br-int
 	MAC               string    // of the bridge
 	Zone              int       // of conntrack, for the connections of pods
-	// Addrs are the node's addresses on the bridge at which NodePorts are served;
-	// Router are the gateway router's among them.
-	Addrs, Router []netip.Addr
+	// Addrs are the node's addresses on the bridge. Router are the gateway router's among them, and NodePorts those at
+	// which it serves NodePorts: at the others the host does.
+	Addrs, Router, NodePorts []netip.Addr
 	// Pods are the known subnets of the cluster.
 	Pods []netip.Prefix
+}
+
+// Served returns those of a bridge's addresses at which the gateway router serves NodePorts: its own, and those that the
+// Node reports, as OVN has NodePorts there, too. In a family without an address of its own it has no way back to clients.
+func Served(addrs, router, reported []netip.Addr) (out []netip.Addr) {
+	for _, a := range addrs {
+		way := slices.ContainsFunc(router, func(r netip.Addr) bool { return r.Is4() == a.Is4() })
+		if slices.Contains(router, a) || way && slices.Contains(reported, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // Tables and priorities.
@@ -216,7 +228,7 @@ func (b Bridge) frontend(f service.Frontend) []flow.Flow {
 		return []flow.Flow{newFlow(classify, frontend, m, in)}
 	}
 	var flows []flow.Flow
-	for _, a := range b.Addrs {
+	for _, a := range b.NodePorts {
 		if f.OfFamily(a) {
 			m.To = ipnet.Single(a)
 			flows = append(flows, newFlow(classify, frontend, m, in))

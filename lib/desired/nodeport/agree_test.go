@@ -323,7 +323,7 @@ func TestRenderersAgree(t *testing.T) {
 
 // flows reads the frontends back from the flows of a shared bridge.
 func (p place) flows(all service.List) answers {
-	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, Addrs: p.addrs[:]}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, Addrs: p.addrs[:], NodePorts: p.addrs[:]}
 	out := answers{}
 	for _, f := range bridgeflows.Flows(b, all, nil)[len(bridgeflows.Base(b)):] {
 		fields := strings.FieldsFunc(f.Match, func(r rune) bool { return r == ',' || r == '=' })

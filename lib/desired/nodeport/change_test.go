@@ -50,7 +50,7 @@ func TestChangeOfLeavesOutWhatStays(t *testing.T) {
 				all = append(all, v)
 			}
 			list := service.AllFrontends(all, network().Network)
-			b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "02:00:00:00:00:01", Zone: 64000, Addrs: in.host.Addrs}
+			b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "02:00:00:00:00:01", Zone: 64000, Addrs: in.host.Addrs, NodePorts: in.host.Addrs}
 			s := map[string]any{"udp": service.UDPAnswers(list), "health": HealthChecks(in.host.Node, all), "frontends": outsideOf(list)}
 			s["flows"] = bridgeflows.Flows(b, list, in.pods)
 			for _, family := range []netip.Addr{IPv4, IPv6} {

@@ -15,7 +15,8 @@ import (
 )
 
 func TestFlowsOfFrontends(t *testing.T) {
-	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.9"), addr("2001:db8::1")}}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.9"), addr("192.0.2.200"), addr("2001:db8::1")}}
+	b.NodePorts = bridgeflows.Served(b.Addrs, []netip.Addr{addr("192.0.2.1")}, []netip.Addr{addr("192.0.2.9"), addr("2001:db8::1"), addr("198.51.100.1")})
 	base := len(bridgeflows.Base(b))
 	of := func(frontends service.List, b bridgeflows.Bridge) []string {
 		var out []string
@@ -34,6 +35,13 @@ func TestFlowsOfFrontends(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	proxy := func(s *service.Resolved) { s.Ingress[0].Proxy = true }
+	b.NodePorts = nil
+	if diff := cmp.Diff([]string{
+		"tcp,in_port=1,nw_dst=203.0.113.7,tp_dst=80 -> output:2",
+		"tcp,in_port=1,nw_dst=203.0.113.8,tp_dst=80 -> output:2",
+	}, of(web(), b)); diff != "" {
+		t.Errorf("the host has the NodePorts at all addresses (-want +got):\n%s", diff)
+	}
 	b.Addrs = nil
 	if diff := cmp.Diff([]string{
 		"tcp,in_port=1,nw_dst=203.0.113.7,tp_dst=80 -> output:2",

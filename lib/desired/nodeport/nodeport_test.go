@@ -216,7 +216,7 @@ func TestAnEndpointInTheHostsOwnNetwork(t *testing.T) {
 		t.Errorf("what this host sends to the ClusterIP: %q", got)
 	}
 	// Its gateway router has the same address, so flows leave it to the host.
-	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1], NodePorts: node1.Addrs[:1]}
 	if got, base := bridgeflows.Flows(b, web(own), nil), bridgeflows.Base(b); len(got) != len(base) {
 		t.Errorf("flows: %v", got[len(base):])
 	}
@@ -321,7 +321,7 @@ func TestNobodyTakesAddressesInside(t *testing.T) {
 		Inside: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/14")}, Ranges: servicecidr.Ranges{netip.MustParsePrefix("172.30.0.0/16")},
 		Hops: []netip.Addr{addr("192.0.2.254")},
 	}
-	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1]}
+	b := bridgeflows.Bridge{Physical: 1, Overlay: 2, MAC: "0a:00:00:00:00:01", Zone: 64000, Addrs: node1.Addrs[:1], NodePorts: node1.Addrs[:1]}
 	for at, want := range map[string]bool{"10.128.2.3": false, "172.30.0.11": false, "192.0.2.254": false, "203.0.113.7": true} {
 		frontends := service.AllFrontends(webService(func(s *service.Resolved) { s.ExternalIPs = []netip.Addr{addr(at)} }), n)
 		rules := rules(chainsOf(node1, IPv4, frontends, nil), "nat", "-d "+at+"/32")
