@@ -47,7 +47,7 @@
 // Layer 2, the engine: it brings the actual state to the desired one.
 //
 //	lib/reconcile          Loop: events in, batches of dirty units out, retries; Paced: work for many events
-//	lib/defect             turns a panic into an error, so that it ends one request and not the program
+//	lib/defect             turns a panic into an error: it ends one request, not the program
 //	lib/nbsync             compares rows with the Northbound database and writes one transaction
 //	lib/nbsync/owned       the columns and keys of each table that nbsync writes, compared by value
 //	lib/flowsync           compares flows with a switch's and writes one bundle

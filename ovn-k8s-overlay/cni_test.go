@@ -19,7 +19,7 @@ func checkConflist(t *testing.T, path string) {
 	if list.CNIVersion != "1.1.0" { // the newest of cniVersions known to libcni
 		t.Errorf("version %s", list.CNIVersion)
 	}
-	if !list.DisableCheck { // a runtime that starts would call CHECK for each pod
+	if !list.DisableCheck { // else a runtime calls CHECK for each pod at its start
 		t.Error("runtimes call CHECK")
 	}
 }

@@ -48,7 +48,7 @@ func (n *node) remove(ctx context.Context, a attachment) error {
 	return errors.Join(n.removeParts(ctx, a))
 }
 
-// removeParts is remove with two errors: that of the database, and that of the rest.
+// removeParts is remove with two errors: the database's, and the rest's.
 func (n *node) removeParts(ctx context.Context, a attachment) (detaching, other error) {
 	a, err := a.settled()
 	if n.sw != nil {

@@ -45,7 +45,7 @@ func underSystemd() bool {
 	return err == nil && err2 == nil && ours == first
 }
 
-// transientTimeout bounds systemd-run, which waits for systemd to start the program: systemd may hang or be busy at boot.
+// transientTimeout bounds systemd-run. It waits for systemd to start the program: systemd may hang or be busy at boot.
 const transientTimeout = time.Minute
 
 // transient starts a command as a transient unit of systemd. The unit has no default dependencies: early at boot it
@@ -60,7 +60,7 @@ func transient(ctx context.Context, logFile string, command []string) error {
 		}
 	}
 	cmd := exec.CommandContext(ctx, "systemd-run", append(append(args, "--"), command...)...)
-	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
+	cmd.WaitDelay = time.Second // for children of a script: they keep its output open
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

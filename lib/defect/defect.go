@@ -1,4 +1,4 @@
-// Package defect turns panics into errors, so that one request does not end a daemon with all its roles.
+// Package defect turns panics into errors: one request does not end a daemon with all its roles.
 package defect
 
 import (

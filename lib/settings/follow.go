@@ -119,8 +119,8 @@ type running struct {
 	reconfigured chan struct{}           // its settings have changed
 	restart      context.CancelCauseFunc // ends the call of Serve
 	ca           string                  // authorities for that call
-	server       string                  // the API server of that call
-	token        *atomic.Value           // the present one for that server
+	server       string                  // its API server
+	token        *atomic.Value           // the present one for server
 }
 
 // Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of

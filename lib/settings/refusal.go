@@ -11,7 +11,7 @@ import (
 type refusal struct {
 	error
 	settings config.Config
-	names    []string // of the settings of the role that differed from the present ones
+	names    []string // the role's settings with other values than the present ones
 }
 
 // stays reports whether one of the refused settings still has its value.

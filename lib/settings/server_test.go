@@ -15,7 +15,7 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// A server that keeps the token of each request, by path.
+// A server keeps the token of each request, by path.
 type server struct {
 	*httptest.Server
 	mu   sync.Mutex // guards the field below

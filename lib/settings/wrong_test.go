@@ -175,7 +175,7 @@ func TestFollowerKeepsARefusalWithoutAJudge(t *testing.T) {
 	})
 }
 
-// judge returns a Role.Accept that refuses an MTU once, and then cannot judge.
+// judge returns a Role.Accept: it refuses an MTU once, and then cannot judge.
 func judge() func(config.Config) error {
 	judges := make(chan bool, 1)
 	judges <- true

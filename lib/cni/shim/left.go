@@ -53,7 +53,8 @@ func hostEnd(name string) (container, ifname string, ours bool) {
 	return container, ifname, err == nil
 }
 
-// ports lists the ports of the attachment that have a device, from the database of Open vSwitch, by one request of RFC 7047, section 4.1.3.
+// ports lists the ports of the attachment with a device, from the database of Open vSwitch, by one request of RFC 7047, section
+// 4.1.3.
 func (c call) ports() (all []string) {
 	path := filepath.Join(cmp.Or(os.Getenv("OVS_RUNDIR"), "/var/run/openvswitch"), "db.sock")
 	conn, err := net.DialTimeout("unix", path, ovsTimeout)

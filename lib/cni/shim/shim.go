@@ -66,7 +66,7 @@ const (
 // protocol.Main. release is the program's version, for people who run it by hand.
 func Main(release string) int {
 	runtime.GOMAXPROCS(1)          // threads that only wait for work take a tenth of the CPU time
-	signal.Ignore(syscall.SIGPIPE) // a runtime that is gone before the result is written: ADD is undone
+	signal.Ignore(syscall.SIGPIPE) // if the runtime is gone before the result is written, ADD is undone
 	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	return protocol.Main(protocol.About(program, release), func(command string, args *skel.CmdArgs) (string, *types.Error) {
 		c := call{command, args, protocol.Socket}

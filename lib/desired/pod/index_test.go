@@ -34,7 +34,7 @@ func TestMirrorsAreForgotten(t *testing.T) {
 	}
 }
 
-// Nodes that are never registered again are forgotten, with their static pods. The latest ones are kept.
+// Nodes never registered again are forgotten, with their static pods. The latest ones are kept.
 func TestNodesWithStaticPodsAreForgotten(t *testing.T) {
 	f := facts.NewIndex()
 	x := NewIndex(f, Additions{Changed: func(Pod, Pod) []nb.Unit { return nil }})

@@ -40,7 +40,7 @@ func (n *node) recall(p Pod) *Assignment {
 	return &had
 }
 
-// reportsAnother reports whether a static pod runs with another address than assigned, which is free. The kubelet's report
+// reportsAnother reports whether a static pod runs with another, free address than assigned. The kubelet's report
 // about a new mirror may be the only trace of the running pod.
 func (n *node) reportsAnother(p *podState) bool {
 	if p.Static == "" || p.addrs.MAC == "" || n.pool == nil {

@@ -123,7 +123,7 @@ func (f Frontend) Local(node string) Endpoints {
 	return f.On(f.Index, node).Of(ipnet.Families()[f.Family]).Cluster()
 }
 
-// Reachable are the endpoints that may have connections at the frontend: Backends, and those on the node of Here.
+// Reachable are the endpoints with connections at the frontend: Backends, and others on the node of Here.
 func (f Frontend) Reachable() Endpoints {
 	if f.Here == nil {
 		return f.Backends()

@@ -24,7 +24,7 @@ func (r *Resolved) addMost(i int, all []Slice) {
 	}
 }
 
-// ResolveOn records Here. here are the slices that Resolve had, with the endpoints on the node only.
+// ResolveOn records Here. here are the slices of Resolve, with the endpoints on the node only.
 func (r *Resolved) ResolveOn(here []Slice) {
 	s := r.Service
 	s.Ports = r.Ports[:r.Served]

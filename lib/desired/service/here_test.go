@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/test/objects"
 )
 
-// L3: the endpoints of a node count among those that its host has to choose, also behind the first MaxEndpoints.
+// L3: the endpoints of a node count for its host, also behind the first MaxEndpoints.
 func TestChosenEndpointsBehindTheFirst(t *testing.T) {
 	s := objects.Web(objects.NodePort)
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal

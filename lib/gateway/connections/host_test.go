@@ -138,7 +138,7 @@ func TestLooksHavePauses(t *testing.T) {
 	})
 }
 
-// An endpoint of OVN that goes and returns during a pause costs no look. Nor is it forgotten that it counted.
+// An endpoint of OVN costs no look if it goes and returns during a pause. Nor is its count forgotten.
 func TestEndpointsOfOVNThatReturnCostNoLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		namespace.Enter(t)
@@ -171,7 +171,7 @@ func TestEndpointsOfOVNThatReturnCostNoLook(t *testing.T) {
 	})
 }
 
-// What happens during a pause beside an endpoint that goes and returns is not lost.
+// Other changes during a pause are not lost beside an endpoint's return.
 func TestOtherChangesInAPauseCostALook(t *testing.T) {
 	none := map[netip.AddrPort]map[netip.AddrPort]bool{}
 	for what, during := range map[string]func(*Host){

@@ -89,7 +89,7 @@ func list(ctx context.Context, what ...string) ([]json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("killed, because it was not done within %v", timeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"-j", "list"}, what...)...)
-	cmd.WaitDelay = time.Second // for children of a script, which keep its output open
+	cmd.WaitDelay = time.Second // for children of a script: they keep its output open
 	out, err := cmd.Output()
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -88,7 +88,7 @@ func (m *companion) Check(l watcher.Links, saved *topology.Cluster, unread error
 	return nil
 }
 
-// nothingToAdopt is the error for a request of which NothingToAdopt is true.
+// nothingToAdopt is the error if NothingToAdopt is true.
 func nothingToAdopt(l watcher.Links) error {
 	return fmt.Errorf("there is no cluster to take over: the Northbound database has no cluster router, and the ConfigMap %s/%s is missing: if the database was emptied, stop ovnkube, and let ovn-k8s-watcher run until there is one, "+
 		"as it has its own copy; for a new cluster remove --adopt", l.Config.ConfigNamespace, names.TopologyConfigMap)
