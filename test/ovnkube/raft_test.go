@@ -162,14 +162,26 @@ func (c *cluster) remotes(port, lost int) string {
 	return strings.Join(all, ",")
 }
 
-var insertedPort = regexp.MustCompile(`table Logical_Switch_Port insert row "default_([^"]+)"`)
+var (
+	entryIndex   = regexp.MustCompile(`(?m)^ index: (\d+)$`)
+	insertedPort = regexp.MustCompile(`table Logical_Switch_Port insert row "default_([^"]+)"`)
+)
 
-// writtenOnce fails unless a log of the Northbound database has one insertion of each pod's port.
+// writtenOnce fails unless a log of the Northbound database has one insertion of each pod's port. A killed leader keeps entries
+// that no majority had: the log goes on with others of the same index, which replace them (Raft, section 5.3).
 func (c *cluster) writtenOnce(log string, pods []string) {
 	c.Helper()
+	entries := map[string]string{} // by index
+	for record := range strings.SplitSeq(log, "\nrecord ") {
+		if m := entryIndex.FindStringSubmatch(record); m != nil {
+			entries[m[1]] = record
+		}
+	}
 	times := map[string]int{}
-	for _, m := range insertedPort.FindAllStringSubmatch(log, -1) {
-		times[m[1]]++
+	for _, record := range entries {
+		for _, m := range insertedPort.FindAllStringSubmatch(record, -1) {
+			times[m[1]]++
+		}
 	}
 	for _, p := range pods {
 		if times[p] != 1 {
