@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/bridgeflows"
@@ -282,7 +281,7 @@ func (e *engine) wanted() view {
 	}
 	h, own, shared := e.helper, subnetsOf(e.addrs[e.ports.management]), addrsOf(e.addrs[e.helper.Bridge])
 	router := e.ports.router(shared)
-	reported, _ := facts.ReportedBy(&corev1.Node{Status: corev1.NodeStatus{Addresses: e.objects.Reported}})
+	reported, _ := facts.Reported(e.objects.Reported)
 	v := view{
 		host: nodeport.Host{
 			Node: h.nodeName(e.ports), Zone: e.objects.Zone, Addrs: all, Nodes: e.objects.Nodes, Reported: e.objects.Reported, Routed: e.config.ServiceCIDRs, Management: e.ports.management,

@@ -1,22 +1,20 @@
 package iptables
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netns"
 
+	"ovn-k8s/test/hanging"
 	"ovn-k8s/test/require"
 )
 
@@ -209,14 +207,7 @@ func TestManyRules(t *testing.T) {
 
 // A hanging program ends with its context, and so do its children, which keep its output open.
 func TestProgramsAreBounded(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "iptables"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	late := errors.New("it is late")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
-	defer cancel()
+	ctx, late := hanging.Program(t, "iptables")
 	if _, err := find(ctx, netip.IPv4Unspecified(), ""); !errors.Is(err, late) || !strings.Contains(err.Error(), "iptables") {
 		t.Error(err)
 	}

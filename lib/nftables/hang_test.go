@@ -4,26 +4,18 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/ruleset"
+	"ovn-k8s/test/hanging"
 	"ovn-k8s/test/namespace"
 )
 
 // A hanging nft ends with its context, and the error says so.
 func TestHangingNFT(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	late := errors.New("it is late")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, late)
-	defer cancel()
+	ctx, late := hanging.Program(t, "nft")
 	if _, err := open(ctx, netip.IPv4Unspecified()); !errors.Is(err, late) {
 		t.Error(err)
 	}

@@ -72,34 +72,44 @@ func (s *steps) run(ctx context.Context) error {
 // changed the table meanwhile, so it looks again. At last the former rules go: they would hold back all others.
 func (s *steps) begin(ctx context.Context) (waiting []*ruleset.Table, err error) {
 	var why error
-	for n := 0; ; n++ {
-		p, read, err := s.plan(s.prefix, s.want)
-		s.read = s.read || read
+	for n := 0; n < attempts && !isBusy(why); n++ {
+		want, waiting, err := s.look()
 		if err != nil {
 			return nil, err
 		}
-		s.done, waiting = p.split(s.want.Parts)
-		want := s.want
-		want.Parts = s.done
-		times := 1
-		if n < attempts {
-			s.former, err = s.Table.former(s.prefix, want, waiting)
-		} else {
-			s.lose(why)
+		if s.former, why = s.Table.former(s.prefix, want, waiting); why != nil {
+			continue
 		}
 		if len(s.former) == 0 {
-			times = attempts
+			return waiting, s.write(ctx, nil, attempts)
 		}
-		if err == nil {
-			err = s.write(ctx, nil, times)
-			if err == nil || len(s.former) == 0 || ends(ctx, err) {
-				return waiting, err
-			}
-		}
-		if why = err; strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error()) {
-			n = attempts - 1 // something of them uses what has to go
+		if why = s.write(ctx, nil, 1); why == nil || ends(ctx, why) {
+			return waiting, why
 		}
 	}
+	s.lose(why)
+	if _, waiting, err = s.look(); err != nil {
+		return nil, err
+	}
+	return waiting, s.write(ctx, nil, attempts)
+}
+
+// look compares the table with the wanted one. It returns that without the parts with changes, and those.
+func (s *steps) look() (want ruleset.Table, waiting []*ruleset.Table, err error) {
+	p, read, err := s.plan(s.prefix, s.want)
+	s.read = s.read || read
+	if err != nil {
+		return want, nil, err
+	}
+	want = s.want
+	s.done, waiting = p.split(s.want.Parts)
+	want.Parts = s.done
+	return want, waiting, nil
+}
+
+// isBusy reports whether something of the former rules uses what has to go.
+func isBusy(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error())
 }
 
 // lose goes on without former rules, and tells why.

@@ -31,13 +31,13 @@ const maxAddrs = 64
 func newHost(node *corev1.Node) host {
 	_, control := node.Labels[names.LabelControlPlane]
 	h := host{name: node.Name, created: node.CreationTimestamp.Unix(), control: control}
-	h.addrs, h.left = ReportedBy(node)
+	h.addrs, h.left = Reported(node.Status.Addresses)
 	return h
 }
 
-// ReportedBy are the addresses that count of those in a Node, sorted, and the number of those left out.
-func ReportedBy(node *corev1.Node) (addrs []netip.Addr, left int) {
-	addrs = hostAddrs(node.Status.Addresses)
+// Reported are the addresses that count of those in the status of a Node, sorted, and the number of those left out.
+func Reported(list []corev1.NodeAddress) (addrs []netip.Addr, left int) {
+	addrs = hostAddrs(list)
 	if left = len(addrs) - maxAddrs; left > 0 {
 		return addrs[:maxAddrs], left
 	}

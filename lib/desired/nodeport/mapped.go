@@ -10,7 +10,7 @@ import (
 	"ovn-k8s/lib/ipnet"
 )
 
-// maxMapped is the maximum number of ExternalIPs translated, as facts.ReportedBy counts them.
+// maxMapped is the maximum number of ExternalIPs translated, as facts.Reported counts them.
 const maxMapped = 64
 
 // mapped returns the ExternalIPs of this host's Node without an interface here, in one family, and its InternalIP.

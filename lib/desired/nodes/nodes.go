@@ -89,7 +89,7 @@ func read(o *corev1.Node) *node {
 			n.annotations[key] = v
 		}
 	}
-	n.addrs, _ = facts.ReportedBy(o)
+	n.addrs, _ = facts.Reported(o.Status.Addresses)
 	var err error
 	if n.claim, err = nodeclaim.Parse(o.Name, n.annotations); err != nil {
 		n.invalid = &feature.Problem{Reason: badClaim, Message: err.Error()}

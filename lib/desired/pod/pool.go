@@ -90,12 +90,8 @@ func (p *Pool) stride() uint64 {
 // Reserve gives one address to pod k. It reports false unless the address is in the
 // pool's range and free, or held by k already.
 func (p *Pool) Reserve(k Key, ip netip.Addr) bool {
-	i := slices.IndexFunc(p.subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
-	if i < 0 {
-		return false
-	}
-	n, ok := ipnet.Offset(p.subnets[i], ip)
-	if !ok || n < FirstHost || n > ipnet.Hosts(p.subnets[i]) {
+	i, ok := p.subnet(ip)
+	if !ok {
 		return false
 	}
 	holder, held := p.held[ip]
@@ -105,6 +101,23 @@ func (p *Pool) Reserve(k Key, ip netip.Addr) bool {
 	p.held[ip] = k
 	p.rounds[i].held++
 	return true
+}
+
+// IsFree reports whether Reserve would give an address to any pod.
+func (p *Pool) IsFree(ip netip.Addr) bool {
+	_, held := p.held[ip]
+	_, ok := p.subnet(ip)
+	return ok && !held
+}
+
+// subnet returns the number of the subnet with an address for pods.
+func (p *Pool) subnet(ip netip.Addr) (i int, ok bool) {
+	i = slices.IndexFunc(p.subnets, func(s netip.Prefix) bool { return s.Contains(ip) })
+	if i < 0 {
+		return i, false
+	}
+	n, ok := ipnet.Offset(p.subnets[i], ip)
+	return i, ok && n >= FirstHost && n <= ipnet.Hosts(p.subnets[i])
 }
 
 // Pass makes Allocate continue after ips, handed out in an earlier run, unless the marks of

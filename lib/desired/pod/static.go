@@ -47,13 +47,7 @@ func (n *node) reportsAnother(p *podState) bool {
 		return false
 	}
 	assigned := facts.Addrs(p.addrs.IPs)
-	return slices.ContainsFunc(p.StatusIPs, func(ip netip.Addr) bool {
-		if slices.Contains(assigned, ip) || !n.pool.Reserve(p.Key, ip) {
-			return false
-		}
-		n.pool.Release(p.Key, []netip.Addr{ip})
-		return true
-	})
+	return slices.ContainsFunc(p.StatusIPs, func(ip netip.Addr) bool { return !slices.Contains(assigned, ip) && n.pool.IsFree(ip) })
 }
 
 // isEmpty reports whether a node has no pods and is not in the topology.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"ovn-k8s/lib/cni"
 	"ovn-k8s/lib/cni/protocol"
+	"ovn-k8s/lib/defect"
 )
 
 // handle answers a request: see protocol.Request.
@@ -30,12 +30,15 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.running.RUnlock()
-	defer func() {
-		if p := recover(); p != nil { // the other requests go on
-			s.Log.Errorf("a request failed by a defect of this program: %v\n%s", p, debug.Stack())
-			out.refuse(http.StatusInternalServerError, fmt.Errorf("a defect of ovnkube: %v", p))
-		}
-	}()
+	err := defect.Catch(func() error { s.answer(out, r); return nil })
+	if d := (*defect.Error)(nil); errors.As(err, &d) { // the other requests go on
+		s.Log.Errorf("a request failed by a defect of this program: %v\n%s", d.Value, d.Stack)
+		out.refuse(http.StatusInternalServerError, fmt.Errorf("a defect of ovnkube: %v", d.Value))
+	}
+}
+
+// answer reads a request and answers it.
+func (s *Server) answer(out writer, r *http.Request) {
 	request, status, err := read(out, r)
 	if err != nil {
 		s.Log.Warnf("refused a request: %v", err)
