@@ -168,14 +168,17 @@ var (
 )
 
 // writtenOnce fails unless a log of the Northbound database has one insertion of each pod's port. A killed leader keeps entries
-// that no majority had: the log goes on with others of the same index, which replace them (Raft, section 5.3).
+// that no majority had: the log goes on with others of the same index, which replace them (Raft, section 5.3). The log of a
+// database without a cluster has no indexes: each of its records counts.
 func (c *cluster) writtenOnce(log string, pods []string) {
 	c.Helper()
-	entries := map[string]string{} // by index
-	for record := range strings.SplitSeq(log, "\nrecord ") {
+	entries := map[string]string{} // by index, or by record
+	for i, record := range strings.Split(log, "\nrecord ") {
+		key := fmt.Sprint("record ", i)
 		if m := entryIndex.FindStringSubmatch(record); m != nil {
-			entries[m[1]] = record
+			key = m[1]
 		}
+		entries[key] = record
 	}
 	times := map[string]int{}
 	for _, record := range entries {
