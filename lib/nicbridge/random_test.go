@@ -92,13 +92,13 @@ func (c *configuration) ipv6() {
 		c.add("address add fd00::77/64 dev eth1 nodad")
 	}
 	if c.chance(80) {
-		c.add("-6 route add default via fe80::1 dev eth0%s", c.oneOf("", " metric 100", " proto ra expires 1800", " mtu 1400", " pref high"))
+		c.add("-6 route add default via fe80::1 dev eth0%s", c.oneOf("", " metric 100", " proto ra expires 18000", " mtu 1400", " pref high"))
 	}
 	for n := range c.r.IntN(4) {
 		c.add("-6 route add fd1%d::/64 %s", n, c.oneOf(
 			"via fe80::1 dev eth0", "via fe80::1 dev eth0 proto static metric 50", "dev eth0 table 100",
 			"nexthop via fe80::1 dev eth0 nexthop via fe80::2 dev eth0", "nexthop via fe80::1 dev eth0 nexthop via fe80::2 dev eth1",
-			"via fe80::1 dev eth0 expires 600", "via fe80::1 dev eth0 mtu 1300", "via fd00::99 dev eth0 onlink"))
+			"via fe80::1 dev eth0 expires 6000", "via fe80::1 dev eth0 mtu 1300", "via fd00::99 dev eth0 onlink"))
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *configuration) ipv6() {
 func (c *configuration) attributes(family int) string {
 	out := ""
 	if c.chance(30) {
-		out += fmt.Sprintf(" valid_lft %d preferred_lft %d", 3000+c.r.IntN(1000), c.r.IntN(2)*2000)
+		out += fmt.Sprintf(" valid_lft %d preferred_lft %d", 30000+c.r.IntN(1000), c.r.IntN(2)*20000)
 	}
 	if c.chance(20) {
 		out += fmt.Sprintf(" metric %d", 100+c.r.IntN(100))

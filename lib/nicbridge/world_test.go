@@ -219,6 +219,10 @@ func timeless(v any) any {
 			switch k {
 			case "ifindex", "link_index", "expires", "used", "age":
 				v[k] = "some"
+			case "operstate":
+				if v[k] == "UNKNOWN" { // until the kernel has looked, up to a second later
+					v[k] = "UP"
+				}
 			case "valid_life_time", "preferred_life_time":
 				if n, ok := v[k].(float64); ok && n != 0 && n != 1<<32-1 {
 					v[k] = "some"
