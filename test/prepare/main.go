@@ -50,6 +50,7 @@ var tools = []tool{
 	{"kubectl", "kubernetes-client"},
 	{"/lib/systemd/systemd", "systemd"},
 	{"dbus-daemon", "dbus"},
+	{"curl", "curl"},
 }
 
 // machineTools are those of test/kernel.
