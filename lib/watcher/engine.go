@@ -214,7 +214,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 		}
 		return e.worlds.Units()
 	}
-	e.copy.Present()
+	e.copy.Present(e.records.Anew()) // not by reconnected: the event of a row may come first
 	e.checkOwner()
 	e.health.HostsChanged()
 	touched := e.network.Put(c)
@@ -264,7 +264,6 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 // reconnected makes all units dirty: changes during the disconnection are unknown.
 func (e *engine) reconnected() []nb.Unit {
 	e.sweep.Worked(garbage.Much) // reading has left garbage
-	e.copy.Reread()
 	return append(e.refreshTopology(), e.all()...)
 }
 

@@ -25,6 +25,8 @@ type Records struct {
 	db      *ovsdb.DB
 	parser  topology.Parser       // caches the last topology
 	routers []*nbdb.LogicalRouter // as Topology read them
+	read    *cache.TableCache     // from which Topology read them
+	anew    bool                  // read is another one than at the last call of Anew
 	unowned []string              // the problems told by WarnUnowned
 	unfit   Once                  // the error told by UsableTopology
 }
@@ -51,11 +53,13 @@ func (r *Records) rows() *cache.TableCache { return r.db.Cache() }
 
 // Topology reads the topology from the cluster router. It reports false if there is no such router.
 func (r *Records) Topology() (c topology.Cluster, found bool, err error) {
-	routers, err := r.clusterRouters()
-	if err != nil {
-		return c, false, err
+	rows := r.rows()
+	if rows == nil {
+		return c, false, ovsdb.ErrNotConnected
 	}
-	r.routers = routers
+	routers := ClusterRouters(rows)
+	r.anew = r.anew || rows != r.read
+	r.routers, r.read = routers, rows
 	switch len(routers) {
 	case 0:
 		return c, false, nil
@@ -81,6 +85,14 @@ func (r *Records) UsableTopology(log *logrus.Entry) (c topology.Cluster, found b
 		log.Errorf("gateways of the record are left out: %v", err)
 	}
 	return c, found, nil
+}
+
+// Anew reports whether Topology has read over a new connection since the last call of Anew: changes between two connections
+// are not known.
+func (r *Records) Anew() bool {
+	anew := r.anew
+	r.anew = false
+	return anew
 }
 
 // Stale reports whether the record of the topology has changed since Topology read it.

@@ -23,9 +23,6 @@ func (y *Copy) KeepLost(log *logrus.Entry, nodes func() map[string]bool) {
 	y.log, y.nodes, y.reread = log, nodes, true
 }
 
-// Reread records that the database's record is read anew: changes between two connections are not known.
-func (y *Copy) Reread() { y.reread = true }
-
 // about is the Node of a key of the topology, and a text for people; "" for other keys, and for gateways that cannot be read.
 func about(key, value string) (node, text string) {
 	if node, ok := strings.CutPrefix(key, names.NodePrefix); ok {

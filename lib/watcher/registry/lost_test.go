@@ -85,7 +85,7 @@ func TestAnUnreadableCopyIsWrittenAnew(t *testing.T) {
 	if k.writes != 0 || !maps.Equal(k.data, bad) {
 		t.Errorf("without a record: %v", k.data)
 	}
-	k.Present()
+	k.Present(false)
 	c, err := k.Read(t.Context())
 	if c != nil || err != nil {
 		t.Fatalf("with a record: %v, %v", c, err)

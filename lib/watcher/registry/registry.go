@@ -104,9 +104,10 @@ func (y *Copy) event(reason, text string) {
 	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, reason, text)
 }
 
-// Present records that the database has a topology.
-func (y *Copy) Present() {
-	y.lost = false
+// Present records that the database has a topology; anew, that its record was read over a new connection: changes between
+// two connections are not known.
+func (y *Copy) Present(anew bool) {
+	y.lost, y.reread = false, y.reread || anew
 	y.present.Store(true)
 }
 
