@@ -214,7 +214,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 		}
 		return e.worlds.Units()
 	}
-	e.copy.Present(e.records.Anew()) // not by reconnected: the event of a row may come first
+	e.copy.Present(e.records.Anew()) // reconnected is too late: events of rows may come first
 	e.checkOwner()
 	e.health.HostsChanged()
 	touched := e.network.Put(c)

@@ -25,8 +25,8 @@ type Records struct {
 	db      *ovsdb.DB
 	parser  topology.Parser       // caches the last topology
 	routers []*nbdb.LogicalRouter // as Topology read them
-	read    *cache.TableCache     // from which Topology read them
-	anew    bool                  // read is another one than at the last call of Anew
+	read    *cache.TableCache     // the source of routers
+	anew    bool                  // read has changed since the last call of Anew
 	unowned []string              // the problems told by WarnUnowned
 	unfit   Once                  // the error told by UsableTopology
 }

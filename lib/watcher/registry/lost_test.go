@@ -139,3 +139,20 @@ func TestWaitingCopiesCostNothing(t *testing.T) {
 		}
 	}
 }
+
+// Nodes missing from a record read over a new connection are kept. A removal between two readings over one connection is final.
+func TestLostNodesAreKeptAfterANewConnection(t *testing.T) {
+	const lost = names.LostPrefix + names.NodePrefix + "node-0001.example.com"
+	for anew, want := range map[bool]string{false: "", true: "10.128.1.0/24"} {
+		k := newKeeper(&api{}, nodesOnly(t, 2))
+		k.Found(nil)
+		k.Present(true)
+		k.write(t)
+		k.current = nodesOnly(t, 1)
+		k.Present(anew)
+		k.write(t)
+		if got := k.data[lost]; got != want || len(k.events) > 0 != anew {
+			t.Errorf("anew %v: lost %q, want %q; Events %q", anew, got, want, k.events)
+		}
+	}
+}

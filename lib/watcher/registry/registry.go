@@ -104,8 +104,8 @@ func (y *Copy) event(reason, text string) {
 	y.cluster.Warn(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.name.Namespace, Name: y.name.Name}}, reason, text)
 }
 
-// Present records that the database has a topology; anew, that its record was read over a new connection: changes between
-// two connections are not known.
+// Present records that the database has a topology. anew reports whether its record is the first one read over a connection:
+// changes between two connections are not known.
 func (y *Copy) Present(anew bool) {
 	y.lost, y.reread = false, y.reread || anew
 	y.present.Store(true)
