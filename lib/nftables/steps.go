@@ -94,7 +94,7 @@ func (s *steps) begin(ctx context.Context) (waiting []*ruleset.Table, err error)
 	return waiting, s.write(ctx, nil, attempts)
 }
 
-// look compares the table with the wanted one. It returns that without the parts with changes, and those.
+// look compares the table with the wanted one. It returns the wanted table's unchanged parts, as a table, and its changed ones.
 func (s *steps) look() (want ruleset.Table, waiting []*ruleset.Table, err error) {
 	p, read, err := s.plan(s.prefix, s.want)
 	s.read = s.read || read
@@ -107,7 +107,7 @@ func (s *steps) look() (want ruleset.Table, waiting []*ruleset.Table, err error)
 	return want, waiting, nil
 }
 
-// isBusy reports whether something of the former rules uses what has to go.
+// isBusy reports whether the former rules use a part to be removed.
 func isBusy(err error) bool {
 	return err != nil && strings.Contains(strings.ToLower(err.Error()), unix.EBUSY.Error())
 }

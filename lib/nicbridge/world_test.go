@@ -220,7 +220,7 @@ func timeless(v any) any {
 			case "ifindex", "link_index", "expires", "used", "age":
 				v[k] = "some"
 			case "operstate":
-				if v[k] == "UNKNOWN" { // until the kernel has looked, up to a second later
+				if v[k] == "UNKNOWN" { // until the kernel's linkwatch runs, at most a second later
 					v[k] = "UP"
 				}
 			case "valid_life_time", "preferred_life_time":

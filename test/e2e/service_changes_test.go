@@ -323,7 +323,7 @@ func TestCheck53EditsOfWaysIn(t *testing.T) {
 	s = change(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
 	try(t, nodePortWays(client, own, s, backends, seen))
 	old := s.Spec.Ports[0].NodePort
-	// Both are below the ports that the API server prefers for whoever asks for none.
+	// In the static band of NodePorts: dynamic allocation takes it last.
 	s = change(t, "web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = 30044, 30045 })
 	try(t, nodePortWays(client, own, s, backends, seen))
 	refused(t, client, netip.AddrPortFrom(own[0], uint16(old)))

@@ -1,4 +1,4 @@
-// Package hanging stands in for a program that hangs.
+// Package hanging stands in for a hanging program.
 package hanging
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Program puts a program first in PATH that hangs, and so does its child, with the same output. It returns a context that ends
-// soon, and its cause. The test fails if the end of the child was awaited.
+// Program puts a hanging program first in PATH, with a hanging child of the same output. It returns a context with a deadline of
+// 10 ms, and the cause of its end. The test fails if the end of the child was awaited.
 func Program(t *testing.T, name string) (ctx context.Context, late error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -262,7 +262,7 @@ func (g *gateways) edits() {
 	s.NodePorts = map[string]int{}
 	for i := range o.Spec.Ports {
 		p := &o.Spec.Ports[i]
-		p.NodePort = 30044 + int32(i) // below the ports that the API server prefers for whoever asks for none
+		p.NodePort = 30044 + int32(i) // in the static band of NodePorts: dynamic allocation takes it last
 		s.NodePorts[strings.ToLower(string(p.Protocol))] = int(p.NodePort)
 	}
 	_, err = api.Update(g.ctx, o, metav1.UpdateOptions{})

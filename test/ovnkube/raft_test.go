@@ -168,8 +168,8 @@ var (
 )
 
 // writtenOnce fails unless a log of the Northbound database has one insertion of each pod's port. A killed leader keeps entries
-// that no majority had: the log goes on with others of the same index, which replace them (Raft, section 5.3). The log of a
-// database without a cluster has no indexes: each of its records counts.
+// without a majority: later in the log, entries of the same index replace them (Raft, section 5.3). The log of a database
+// without a cluster has no indexes: each of its records counts.
 func (c *cluster) writtenOnce(log string, pods []string) {
 	c.Helper()
 	entries := map[string]string{} // by index, or by record

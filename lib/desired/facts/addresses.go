@@ -35,7 +35,7 @@ func newHost(node *corev1.Node) host {
 	return h
 }
 
-// Reported are the addresses that count of those in the status of a Node, sorted, and the number of those left out.
+// Reported are the first maxAddrs addresses in the status of a Node, sorted, and the number of the others.
 func Reported(list []corev1.NodeAddress) (addrs []netip.Addr, left int) {
 	addrs = hostAddrs(list)
 	if left = len(addrs) - maxAddrs; left > 0 {
