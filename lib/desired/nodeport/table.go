@@ -204,9 +204,12 @@ const (
 const (
 	transport = "meta l4proto { tcp, udp, sctp }"
 	toPort    = "meta l4proto . th dport"
-	isMarked  = "meta mark & 0x1000 == 0x1000"
-	opening   = "tcp flags & (fin | syn | rst | ack) == syn"
-	segment   = "tcp flags & (fin | syn | rst | ack) != syn"
+	// trackedToPort is toPort for ranges: nft before 1.1 converts the order of the one byte of "meta l4proto" for them, which Linux 7.2
+	// refuses (nft_byteorder_init in net/netfilter/nft_byteorder.c).
+	trackedToPort = "ct original protocol . th dport"
+	isMarked      = "meta mark & 0x1000 == 0x1000"
+	opening       = "tcp flags & (fin | syn | rst | ack) == syn"
+	segment       = "tcp flags & (fin | syn | rst | ack) != syn"
 )
 
 // marked sets the mark of packets to be masqueraded.
@@ -231,7 +234,7 @@ func (b *tableBuilder) natChains() {
 	b.hook("svc-output", "nat", "output", natPriority)
 	b.spare("svc-output")
 	b.rule("svc-output", "jump svc-translate")
-	b.rule("svc-translate", "%s saddr . %s vmap @%s", b.ip, b.toAddress(), mapRanges)
+	b.rule("svc-translate", "%s saddr . %s daddr . %s vmap @%s", b.ip, b.ip, trackedToPort, mapRanges)
 	b.rule("svc-translate", "%s vmap @%s", b.toAddress(), mapFrontends)
 	for _, where := range b.local() {
 		b.rule("svc-translate", "%sfib daddr type local fib saddr type local %s vmap @%s", where, toPort, mapOwnNodePorts)

@@ -36,7 +36,7 @@ func expressions(family netip.Addr) []expression {
 		{"module nft_ct", "filter", "input", "ct state new return", nil},
 		{"module nft_numgen", "filter", "input", "numgen random mod 2 vmap { 0 : return, 1 : continue }", nil},
 		{reject, "filter", "input", "meta l4proto tcp reject with tcp reset", nil},
-		{"Linux 5.6 or later", "filter", "input", ip + " saddr . meta l4proto . th dport @svc-check return",
+		{"Linux 5.6 or later", "filter", "input", ip + " saddr . ct original protocol . th dport @svc-check return",
 			&knftables.Set{Name: "svc-check", Type: addr + " . inet_proto . inet_service", Flags: []knftables.SetFlag{knftables.IntervalFlag}}},
 	}
 }
