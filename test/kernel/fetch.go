@@ -18,9 +18,21 @@ const kernelPackage = "linux-image-cloud-amd64"
 // early are the modules for reaching the root file system.
 var early = []string{"virtio_pci", "virtiofs", "overlay", "virtio_rng", "virtio_console"}
 
+// prepare provides the machine's kernel, and its first process.
+func (p place) prepare(ctx context.Context, say sayer) error {
+	self, err := p.installSelf(ctx)
+	if err != nil {
+		return err
+	}
+	if p.userMode {
+		return p.buildUserMode(ctx, say)
+	}
+	return p.fetchKernel(ctx, self, say)
+}
+
 // fetchKernel downloads and unpacks Debian's kernel, without installing it, and makes
 // the initial file system.
-func (p place) fetchKernel(ctx context.Context, say sayer) error {
+func (p place) fetchKernel(ctx context.Context, self string, say sayer) error {
 	release, err := p.release()
 	if err != nil {
 		say("downloading %s", kernelPackage)
@@ -30,10 +42,6 @@ func (p place) fetchKernel(ctx context.Context, say sayer) error {
 		if release, err = p.release(); err != nil {
 			return err
 		}
-	}
-	self, err := p.installSelf(ctx)
-	if err != nil {
-		return err
 	}
 	if err := p.initramfs(ctx, release, self); err != nil {
 		return fmt.Errorf("making the initial file system: %w", err)

@@ -19,6 +19,10 @@ import (
 const (
 	workVariable   = "OVNK8S_KERNEL_WORK"
 	sourceVariable = "OVNK8S_KERNEL_SOURCE"
+	// enteredVariable is set in the root file system, see enter.
+	enteredVariable = "OVNK8S_KERNEL_ENTERED"
+	// consoleVariable names the device of the job's output.
+	consoleVariable = "OVNK8S_KERNEL_CONSOLE"
 )
 
 const (
@@ -44,9 +48,13 @@ func guestPlace() (place, error) {
 func boot() error {
 	p, err := guestPlace()
 	if err == nil {
-		if _, gone := os.Stat("/" + orderFile); gone == nil {
-			err = p.enter()
-		} else {
+		_, gone := os.Stat("/" + orderFile)
+		switch {
+		case gone == nil:
+			err = errors.Join(insertModules(), p.enter("/", virtioFS))
+		case os.Getenv(enteredVariable) == "":
+			err = p.enter("/mnt", hostFS)
+		default:
 			err = runAsInit(p.path("kernel"), jobsCommand)
 		}
 	}
@@ -68,35 +76,46 @@ func (m mountPoint) mount(flags uintptr) error {
 	return nil
 }
 
+// virtioFS and hostFS mount a directory of this machine, shared by QEMU with a tag, or seen by a user mode Linux.
+func virtioFS(tag, _, target string) mountPoint { return mountPoint{tag, target, "virtiofs", ""} }
+func hostFS(_, dir, target string) mountPoint   { return mountPoint{"none", target, "hostfs", dir} }
+
 // enter mounts the outer root file system, read-only, with a tmpfs above it, and the
-// shared directories, and executes this program there.
-func (p place) enter() error {
-	if err := insertModules(); err != nil {
-		return err
+// shared directories, in a directory, and executes this program there.
+func (p place) enter(at string, shared func(tag, dir, target string) mountPoint) error {
+	upper, lower, root := filepath.Join(at, "upper"), filepath.Join(at, "lower"), filepath.Join(at, "new")
+	before := mountPoint{"dev", "/dev", "devtmpfs", ""}
+	if at != "/" { // the kernel has mounted devtmpfs (CONFIG_DEVTMPFS_MOUNT)
+		before = mountPoint{"at", at, "tmpfs", ""}
 	}
-	for _, m := range []mountPoint{{"dev", "/dev", "devtmpfs", ""}, {"upper", "/upper", "tmpfs", "size=80%"}} {
+	for _, m := range []mountPoint{before, {"upper", upper, "tmpfs", "size=80%"}} {
 		if err := m.mount(0); err != nil {
 			return err
 		}
 	}
-	if err := (mountPoint{"root", "/lower", "virtiofs", ""}).mount(unix.MS_RDONLY); err != nil {
+	if err := shared("root", "/", lower).mount(unix.MS_RDONLY); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/upper/u", "/upper/w"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	for _, dir := range []string{"u", "w"} {
+		if err := os.Mkdir(filepath.Join(upper, dir), 0o755); err != nil {
 			return err
 		}
 	}
+	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s/u,workdir=%s/w", lower, upper, upper)
 	for _, m := range []mountPoint{
-		{"overlay", "/new", "overlay", "lowerdir=/lower,upperdir=/upper/u,workdir=/upper/w"},
-		{"work", "/new" + p.work, "virtiofs", ""}, {"source", "/new" + p.source, "virtiofs", ""},
-		{kubeShare, "/new" + p.path(kubeShare), "virtiofs", ""},
+		{"overlay", root, "overlay", layers}, shared("work", p.work, root+p.work), shared("source", p.source, root+p.source),
+		shared(kubeShare, p.path(kubeShare), root+p.path(kubeShare)),
 	} {
 		if err := m.mount(0); err != nil {
 			return err
 		}
 	}
-	for _, move := range [][2]string{{"/dev", "/new/dev"}, {"/new", "/"}} {
+	return p.changeRoot(root)
+}
+
+// changeRoot makes a directory the root file system, and executes this program there.
+func (p place) changeRoot(root string) error {
+	for _, move := range [][2]string{{"/dev", root + "/dev"}, {root, "/"}} {
 		if err := os.Chdir(move[0]); err != nil {
 			return err
 		}
@@ -110,7 +129,7 @@ func (p place) enter() error {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	return unix.Exec(p.path("kernel"), []string{"kernel"}, os.Environ())
+	return unix.Exec(p.path("kernel"), []string{"kernel"}, append(os.Environ(), enteredVariable+"=1"))
 }
 
 func insertModules() error {
@@ -134,7 +153,7 @@ func insertModules() error {
 
 // runAsInit runs a program and reaps orphans until it ends.
 func runAsInit(name string, args ...string) error {
-	out, err := os.OpenFile("/dev/hvc0", os.O_RDWR, 0)
+	out, err := os.OpenFile(os.Getenv(consoleVariable), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,12 @@ func (p place) runKube(conn net.Conn) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(dir, "kcluster"), args...)
-	cmd.Stdout, cmd.Stderr = conn, log
+	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
@@ -85,8 +89,40 @@ func (p place) runKube(conn net.Conn) error {
 		}
 		_ = cmd.Process.Kill()
 	}()
+	said, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		stop, failed := p.expose(said)
+		defer stop()
+		if err = failed; err == nil {
+			_, err = conn.Write(said)
+		}
+	}
 	_ = cmd.Wait() // the end of the connection tells askKube
-	return nil
+	return err
+}
+
+// expose has a control plane, of kcluster's line, reached from a user mode Linux. QEMU's user network needs nothing for it.
+func (p place) expose(said []byte) (stop func(), err error) {
+	stop = func() {}
+	u, err := kubeURL(said)
+	if err != nil || !p.userMode {
+		return stop, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(outside, u.Port()))
+	if err != nil {
+		return stop, err
+	}
+	go forward(l, u.Host)
+	return func() { _ = l.Close() }, nil
+}
+
+// kubeURL returns the API server's URL in the line of kcluster.
+func kubeURL(line []byte) (*url.URL, error) {
+	var said struct{ URL string }
+	if err := json.Unmarshal(line, &said); err != nil {
+		return nil, err
+	}
+	return url.Parse(said.URL)
 }
 
 // askKube is the program kcluster in the machine: it asks for one outside, and
@@ -106,11 +142,7 @@ func askKube(args []string) error {
 	if err != nil {
 		return fmt.Errorf("no control plane outside: %w", err)
 	}
-	var said struct{ URL string }
-	if err := json.Unmarshal(line, &said); err != nil {
-		return err
-	}
-	u, err := url.Parse(said.URL)
+	u, err := kubeURL(line)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
 // Kernel runs tests on the kernel's datapath, in a virtual machine: QEMU boots
 // Debian's kernel, with Open vSwitch's module, over this machine's root file system.
+// Or the machine is a user mode Linux, built from Debian's sources.
 // It is the program of "make test-kernel". Programs and tests are built outside, and
 // Kubernetes' control plane runs outside, where it is faster; everything else runs
 // in the machine, whose writes are lost.
@@ -51,6 +52,8 @@ type place struct {
 	work   string // everything made for the machine, of one run at a time
 	// args are further arguments of programs, not of tests.
 	args []string
+	// userMode has the machine be a user mode Linux, not QEMU's.
+	userMode bool
 }
 
 func run(args []string) error {
@@ -61,13 +64,14 @@ func run(args []string) error {
 	only := flags.String("run", "", "tests whose names match this regular `expression`; after a slash, one for subtests")
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
 	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
+	userMode := flags.Bool("usermode", false, "a user mode Linux, not QEMU: no CPU is emulated, system calls are slow")
 	programArgs := flags.String("args", "", "`arguments` of a program, such as test/loss")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p, err := places(ctx)
+	p, err := places(ctx, *userMode)
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func run(args []string) error {
 		return err
 	}
 	say := newSayer()
-	if err := p.fetchKernel(ctx, say); err != nil {
+	if err := p.prepare(ctx, say); err != nil {
 		return err
 	}
 	r := &report{say: say}
@@ -122,7 +126,7 @@ func (p place) turn(ctx context.Context, t turn, r *report, end time.Time) error
 	return err
 }
 
-func places(ctx context.Context) (place, error) {
+func places(ctx context.Context, userMode bool) (place, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return place{}, fmt.Errorf("looking for the source: %w", err)
@@ -131,7 +135,11 @@ func places(ctx context.Context) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, "kernel")}
+	work := "kernel"
+	if userMode {
+		work = "usermode"
+	}
+	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, work), userMode: userMode}
 	return p, errors.Join(os.MkdirAll(p.path("bin"), 0o755), os.MkdirAll(p.path(kubeShare), 0o755))
 }
 

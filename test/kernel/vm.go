@@ -18,7 +18,7 @@ const (
 	memory = 4096 // MiB of the machine
 	// bootTime bounds the time from the start of QEMU to the job.
 	bootTime = 5 * time.Minute
-	// outside is this machine's loopback address for the virtual one (QEMU's user network).
+	// outside is this machine's address for the virtual one: its loopback address (QEMU's user network), or its end of a link.
 	outside = "10.0.2.2"
 )
 
@@ -39,7 +39,6 @@ func accelerator() (name, cpu, factor string) {
 
 // boot runs a job in a new machine; its output goes to the report.
 func (p place) boot(ctx context.Context, job Job, r *report) error {
-	accel, cpu, factor := accelerator()
 	ctx, cancel := context.WithTimeout(ctx, job.Timeout+bootTime)
 	defer cancel()
 	run, err := os.MkdirTemp("", "test-kernel")
@@ -47,16 +46,24 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 		return err
 	}
 	defer os.RemoveAll(run)
-	kube, err := net.Listen("tcp", "127.0.0.1:0")
+	m, err := p.machine(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	kube, err := net.Listen("tcp", net.JoinHostPort(m.kubeHost, "0"))
 	if err != nil {
 		return err
 	}
 	defer kube.Close()
 	kubes := p.serveKube(ctx, kube)
 	defer func() { cancel(); _ = kube.Close(); kubes.Wait() }()
-	job.Env = append(job.Env, "OVNK8S_TEST_DATAPATH=system", "OVNK8S_TEST_NEED=central,node,cluster,clock", "OVNK8S_TEST_TIME_FACTOR="+factor,
-		"OVNK8S_TEST_BIN="+p.path("bin"), "PATH="+p.path("path")+":"+os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8",
-		kubeVariable+"="+kube.Addr().String()[len("127.0.0.1:"):])
+	_, port, err := net.SplitHostPort(kube.Addr().String())
+	if err != nil {
+		return err
+	}
+	job.Env = append(job.Env, "OVNK8S_TEST_DATAPATH=system", "OVNK8S_TEST_NEED=central,node,cluster,clock", "OVNK8S_TEST_TIME_FACTOR="+m.factor,
+		"OVNK8S_TEST_BIN="+p.path("bin"), "PATH="+p.path("path")+":"+os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8", kubeVariable+"="+port)
 	var text bytes.Buffer
 	if err := job.write(&text); err != nil {
 		return err
@@ -64,17 +71,39 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	if err := os.WriteFile(p.path("job"), text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	for tag, dir := range p.shares() {
-		if err := share(ctx, run, tag, dir); err != nil {
-			return err
-		}
+	r.say("starting a virtual machine (%s, %d CPUs, %d MiB)", m.name, runtime.NumCPU(), memory)
+	return m.run(ctx, p, r)
+}
+
+// A machine is a virtual machine that can be started.
+type machine struct {
+	name string
+	// factor is for time limits.
+	factor string
+	// kubeHost is where the machine's connections to outside arrive.
+	kubeHost string
+	// cmd prints the job's output, and turns the machine off at its end.
+	cmd   *exec.Cmd
+	close func()
+}
+
+// machine returns a new machine, and provides its links to outside. run is a directory for it.
+func (p place) machine(ctx context.Context, run string) (machine, error) {
+	if p.userMode {
+		remove, err := addLink()
+		return machine{"user mode Linux", "4", outside, p.userModeCommand(ctx), remove}, err
 	}
 	release, err := p.release()
 	if err != nil {
-		return err
+		return machine{}, err
 	}
-	r.say("starting a virtual machine (%s, %d CPUs, %d MiB)", accel, runtime.NumCPU(), memory)
-	return qemu(ctx, run, accel, cpu, p, release, r)
+	for tag, dir := range p.shares() {
+		if err := share(ctx, run, tag, dir); err != nil {
+			return machine{}, err
+		}
+	}
+	accel, cpu, factor := accelerator()
+	return machine{accel, factor, "127.0.0.1", p.qemu(ctx, run, accel, cpu, release), func() {}}, nil
 }
 
 // shares are the directories seen by the machine, by the tags of their devices. Only
@@ -122,31 +151,34 @@ func share(ctx context.Context, run, tag, dir string) error {
 	}
 }
 
-// qemu runs the machine until it turns itself off.
-func qemu(ctx context.Context, run, accel, cpu string, p place, release string, r *report) error {
-	console := p.path("console")
+// qemu returns the command of a machine.
+func (p place) qemu(ctx context.Context, run, accel, cpu, release string) *exec.Cmd {
 	args := []string{
 		"-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", fmt.Sprint(runtime.NumCPU()), "-m", fmt.Sprint(memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", memory), "-numa", "node,memdev=mem",
 		"-device", "virtio-rng-pci", "-netdev", "user,id=net,ipv6=off", "-device", "virtio-net-pci,netdev=net,romfile=",
-		"-serial", "file:" + console, "-device", "virtio-serial-pci", "-chardev", "stdio,id=out,signal=off", "-device", "virtconsole,chardev=out",
+		"-serial", "file:" + p.path("console"), "-device", "virtio-serial-pci", "-chardev", "stdio,id=out,signal=off", "-device", "virtconsole,chardev=out",
 		"-kernel", p.path("root", "boot", "vmlinuz-"+release), "-initrd", p.path("initramfs"),
-		"-append", strings.Join([]string{"console=ttyS0 panic=-1 quiet mitigations=off", clock(accel), workVariable + "=" + p.work, sourceVariable + "=" + p.source}, " "),
+		"-append", strings.Join([]string{"console=ttyS0 panic=-1 quiet mitigations=off", clock(accel), consoleVariable + "=/dev/hvc0", workVariable + "=" + p.work, sourceVariable + "=" + p.source}, " "),
 	}
 	for tag := range p.shares() {
 		args = append(args, "-chardev", fmt.Sprintf("socket,id=%s,path=%s", tag, filepath.Join(run, tag)),
 			"-device", fmt.Sprintf("vhost-user-fs-pci,chardev=%s,tag=%s,queue-size=1024", tag, tag))
 	}
-	cmd := exec.CommandContext(ctx, "nice", args...)
+	return exec.CommandContext(ctx, "nice", args...)
+}
+
+// run runs the machine until it turns itself off.
+func (m machine) run(ctx context.Context, p place, r *report) error {
 	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.StdoutPipe()
+	m.cmd.Stderr = &complaint
+	out, err := m.cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting QEMU: %w", err)
+	if err := m.cmd.Start(); err != nil {
+		return fmt.Errorf("starting the virtual machine: %w", err)
 	}
 	log, err := os.Create(p.path("log"))
 	if err != nil {
@@ -160,9 +192,9 @@ func qemu(ctx context.Context, run, accel, cpu string, p place, release string, 
 		fmt.Fprintln(log, line)
 		r.line(line)
 	}
-	err = cmd.Wait()
+	err = m.cmd.Wait()
 	if !r.ended {
-		text, _ := os.ReadFile(console)
+		text, _ := os.ReadFile(p.path("console")) // a user mode Linux complains instead
 		return fmt.Errorf("the virtual machine ended before its job: %v, %v: %s\nits console:\n%s", ctx.Err(), err, complaint.String(), tail(string(text), 30))
 	}
 	return nil

@@ -4,8 +4,9 @@
 //
 // Without root it does not install packages, but prints the command and exits with
 // status 1. With the argument "packages" it only installs packages, and with the
-// argument "machine" those of virtual machines (make test-kernel) as well. With the
-// argument "firewalls" it also downloads, but does not install, those of test/firewalls.
+// argument "machine" those of virtual machines (make test-kernel) as well, or with
+// "usermode" those for building a user mode Linux. With the argument "firewalls" it also
+// downloads, but does not install, those of test/firewalls.
 package main
 
 import (
@@ -60,6 +61,16 @@ var machineTools = []tool{
 	{"modprobe", "kmod"},
 }
 
+// userModeTools build the kernel of test/kernel.
+var userModeTools = []tool{
+	{"gcc", "build-essential"}, // with the headers of the C library
+	{"make", "build-essential"},
+	{"flex", "flex"},
+	{"bison", "bison"},
+	{"bc", "bc"},
+	{"xz", "xz-utils"},
+}
+
 // firewalls are the packages of test/firewalls.
 var firewalls = []string{"firewalld", "ufw", "docker.io"}
 
@@ -75,7 +86,10 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	wanted := tools
 	if slices.Contains(args, "machine") {
-		wanted = slices.Concat(tools, machineTools)
+		wanted = slices.Concat(wanted, machineTools)
+	}
+	if slices.Contains(args, "usermode") {
+		wanted = slices.Concat(wanted, userModeTools)
 	}
 	if err := installPackages(ctx, wanted); err != nil {
 		return err

@@ -8,13 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 
 	"ovn-k8s/test/build"
+	"ovn-k8s/test/debian"
 )
-
-// mirror is the package source if apt has none of Debian.
-const mirror = "http://deb.debian.org/debian"
 
 // releasePattern matches names of Debian's releases.
 var releasePattern = regexp.MustCompile(`^[a-z]+$`)
@@ -45,7 +42,7 @@ func bootstrap(ctx context.Context, release string) (string, error) {
 	if err := installDebootstrap(ctx); err != nil {
 		return "", err
 	}
-	source := packageSource(ctx)
+	source := debian.Source(ctx)
 	fmt.Printf("making the root file system of %s from %s in %s\n", release, source, root)
 	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include=ca-certificates,git,make", release, unfinished, source)
 	var said bytes.Buffer
@@ -81,18 +78,4 @@ func installDebootstrap(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// packageSource returns the URL of Debian's packages that this machine's apt uses.
-func packageSource(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
-		"Created-By: Packages", "Origin: Debian", "Component: main").Output()
-	if err == nil {
-		for uri := range strings.FieldsSeq(string(out)) {
-			if !strings.Contains(uri, "security") {
-				return uri
-			}
-		}
-	}
-	return mirror
 }
