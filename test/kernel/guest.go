@@ -51,7 +51,9 @@ func boot() error {
 		_, gone := os.Stat("/" + orderFile)
 		switch {
 		case gone == nil:
-			err = errors.Join(insertModules(), p.enter("/", virtioFS))
+			if err = insertModules(); err == nil {
+				err = p.enter("/", virtioFS)
+			}
 		case os.Getenv(enteredVariable) == "":
 			err = p.enter("/mnt", hostFS)
 		default:

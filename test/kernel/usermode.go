@@ -112,7 +112,7 @@ func (p place) compile(ctx context.Context, source string) error {
 // userModeCommand returns the command of a machine. Its standard output is the job's,
 // its standard error the kernel's messages.
 func (p place) userModeCommand(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "nice", "-n", "5", p.path("linux"), fmt.Sprintf("mem=%dM", memory), fmt.Sprintf("ncpus=%d", runtime.NumCPU()), "seccomp=on",
+	cmd := exec.CommandContext(ctx, "nice", "-n", "5", p.path("linux"), fmt.Sprintf("mem=%dM", memory), fmt.Sprintf("ncpus=%d", p.cpus()), "seccomp=on",
 		"root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "init="+p.path("kernel"), "con=null", "con0=null,fd:1", "con1=null,fd:2",
 		"vec0:transport=raw,ifname="+far+",depth=64,gro=1", "quiet", "panic=-1", "rcupdate.rcu_expedited=1",
 		consoleVariable+"=/dev/tty0", workVariable+"="+p.work, sourceVariable+"="+p.source)

@@ -22,6 +22,14 @@ const (
 	outside = "10.0.2.2"
 )
 
+// cpus is the number of the machine's CPUs: this machine's, or what usermode.config allows.
+func (p place) cpus() int {
+	if p.userMode {
+		return min(runtime.NumCPU(), 4)
+	}
+	return runtime.NumCPU()
+}
+
 // accelerator is QEMU's accelerator, and a factor for time limits. KVM needs
 // hardware for it: emulating that (kvm_pvm) is slower than emulating all.
 func accelerator() (name, cpu, factor string) {
@@ -71,7 +79,7 @@ func (p place) boot(ctx context.Context, job Job, r *report) error {
 	if err := os.WriteFile(p.path("job"), text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	r.say("starting a virtual machine (%s, %d CPUs, %d MiB)", m.name, runtime.NumCPU(), memory)
+	r.say("starting a virtual machine (%s, %d CPUs, %d MiB)", m.name, p.cpus(), memory)
 	return m.run(ctx, p, r)
 }
 
@@ -154,7 +162,7 @@ func share(ctx context.Context, run, tag, dir string) error {
 // qemu returns the command of a machine.
 func (p place) qemu(ctx context.Context, run, accel, cpu, release string) *exec.Cmd {
 	args := []string{
-		"-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", fmt.Sprint(runtime.NumCPU()), "-m", fmt.Sprint(memory),
+		"-n", "5", "qemu-system-x86_64", "-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", fmt.Sprint(p.cpus()), "-m", fmt.Sprint(memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", memory), "-numa", "node,memdev=mem",
 		"-device", "virtio-rng-pci", "-netdev", "user,id=net,ipv6=off", "-device", "virtio-net-pci,netdev=net,romfile=",
