@@ -37,10 +37,14 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		parts[last] += "# " + part
 	}
 	mac := n.script("cat /sys/class/net/eth0/address")
-	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", "datapath_type="+host.Datapath(), "up ip address replace 198.18.0.11/24 dev breth0\n",
+	datapath := "datapath_type=" + host.Datapath()
+	if host.Datapath() == host.Kernel { // Open vSwitch's default
+		datapath = ""
+	}
+	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", datapath, "up ip address replace 198.18.0.11/24 dev breth0\n",
 		"up ip route replace 0.0.0.0/0 via 198.18.0.1 dev breth0\n", "up ip route replace 172.16.0.0/12 via 198.18.0.1 metric 7 dev breth0\n",
 		"up ip route replace 172.32.0.0/16 nexthop via 198.18.0.1 dev breth0 nexthop via 198.18.0.2 dev breth0\n", mac, "dns-nameservers 192.0.2.53 2001:db8::53\n    dns-search example.org\n")
-	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n", "DNS1=192.0.2.53\nDNS2=2001:db8::53\n", "datapath_type="+host.Datapath())
+	has(t, out, "ifcfg-breth0\nDEVICE=breth0\n", "IPADDR=198.18.0.11\nNETMASK=255.255.255.0\n", "IPV6ADDR=fd00:198:18::b/64", "TYPE=OVSPort\nOVS_BRIDGE=breth0\n", "DNS1=192.0.2.53\nDNS2=2001:db8::53\n", datapath)
 	var netplan struct {
 		Network struct {
 			Ethernets map[string]struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,7 +50,7 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	for _, dir := range wanted {
 		args = append(args, "./"+dir)
 	}
-	if err := p.gotool(ctx, args...); err != nil || t.program() {
+	if err := errors.Join(p.linkPackages(), p.gotool(ctx, args...)); err != nil || t.program() {
 		return job, err
 	}
 	binary := p.path("tests", strings.ReplaceAll(t.pkg, "/", "_")+".test")
@@ -58,6 +59,18 @@ func (p place) build(ctx context.Context, t turn, say sayer) (Job, error) {
 	}
 	job.Args = []string{binary, "-test.v", "-test.count=1", "-test.timeout=0", "-test.run=" + t.pattern()}
 	return job, nil
+}
+
+// linkPackages links the packages of network managers, which test/boot has fetched, into the machine's directory of programs:
+// that is OVNK8S_TEST_BIN there.
+func (p place) linkPackages() error {
+	packages, err := filepath.Glob(filepath.Join(filepath.Dir(p.work), "*.tar"))
+	for _, file := range packages {
+		link := p.path("bin", filepath.Base(file))
+		_ = os.Remove(link)
+		err = errors.Join(err, os.Link(file, link))
+	}
+	return err
 }
 
 func (p place) gotool(ctx context.Context, args ...string) error {
