@@ -39,6 +39,9 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	mac := n.script("cat /sys/class/net/eth0/address")
 	datapath := "datapath_type=" + host.Datapath()
 	if host.Datapath() == host.Kernel { // Open vSwitch's default
+		if strings.Contains(out, "datapath_type=") {
+			t.Errorf("a datapath_type in:\n%s", out)
+		}
 		datapath = ""
 	}
 	has(t, parts["ifupdown"], "auto breth0\niface breth0 inet manual\n", datapath, "up ip address replace 198.18.0.11/24 dev breth0\n",

@@ -59,12 +59,21 @@ func (p place) release() (string, error) {
 	return filepath.Base(filepath.Dir(found[0])), nil
 }
 
-var dependsLine = regexp.MustCompile(`(?m)^ *Depends: (linux-image-\S+)`)
+var dependsLine = regexp.MustCompile(`(?m)^ *Depends: (linux-(?:image|source)-\S+)`)
+
+// current returns the package of Linux that another one depends on, from the output of "apt-cache depends".
+func current(depends string) (string, bool) {
+	found := dependsLine.FindStringSubmatch(depends)
+	if found == nil {
+		return "", false
+	}
+	return found[1], true
+}
 
 func (p place) unpackKernel(ctx context.Context) error {
 	depends, err := output(ctx, p.work, "apt-cache", "depends", kernelPackage)
-	name := dependsLine.FindStringSubmatch(depends)
-	if err != nil || name == nil {
+	name, ok := current(depends)
+	if err != nil || !ok {
 		return fmt.Errorf("there is no package %s (apt-get update)", kernelPackage)
 	}
 	dir := p.path("download")
@@ -75,12 +84,12 @@ func (p place) unpackKernel(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if _, err := output(ctx, dir, "apt-get", "-q", "download", name[1]); err != nil {
+	if _, err := output(ctx, dir, "apt-get", "-q", "download", name); err != nil {
 		return err
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("downloading %s: %d files", name[1], len(debs))
+		return fmt.Errorf("downloading %s: %d files", name, len(debs))
 	}
 	if err := os.RemoveAll(p.path("root")); err != nil {
 		return err
@@ -88,7 +97,7 @@ func (p place) unpackKernel(ctx context.Context) error {
 	if _, err := output(ctx, dir, "dpkg-deb", "-x", debs[0], p.path("root")); err != nil {
 		return err
 	}
-	_, err = output(ctx, dir, "depmod", "-b", p.path("root"), strings.TrimPrefix(name[1], "linux-image-"))
+	_, err = output(ctx, dir, "depmod", "-b", p.path("root"), strings.TrimPrefix(name, "linux-image-"))
 	return err
 }
 

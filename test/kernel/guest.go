@@ -42,9 +42,9 @@ func guestPlace() (place, error) {
 	return p, nil
 }
 
-// boot is the first process of the machine: in the initial file system it goes to the
-// root file system and runs itself again; there it runs the job, and turns the
-// machine off.
+// boot is the first process of the machine: in the initial file system, or in this
+// machine's seen by a user mode Linux, it makes the root file system and runs itself
+// again; there it runs the job, and turns the machine off.
 func boot() error {
 	p, err := guestPlace()
 	if err == nil {

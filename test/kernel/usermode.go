@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"syscall"
@@ -57,8 +56,6 @@ func (p place) buildUserMode(ctx context.Context, say sayer) error {
 	return replace(p.path("linux.config"), userModeConfig, 0o644)
 }
 
-var sourceDepends = regexp.MustCompile(`(?m)^ *Depends: (linux-source-\S+)`)
-
 // fetchSource downloads the kernel's source and unpacks it below dir. It does not
 // change this machine's lists of packages.
 func fetchSource(ctx context.Context, dir string) (string, error) {
@@ -81,15 +78,15 @@ func fetchSource(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := sourceDepends.FindStringSubmatch(depends)
-	if name == nil {
+	name, ok := current(depends)
+	if !ok {
 		return "", fmt.Errorf("there is no package %s in %s", sourcePackage, sourceRelease)
 	}
-	if _, err := apt("apt-get", "download", name[1]); err != nil {
+	if _, err := apt("apt-get", "download", name); err != nil {
 		return "", err
 	}
-	_, err = output(ctx, dir, "sh", "-c", `dpkg-deb --fsys-tarfile "$1"_*.deb | tar x --wildcards './usr/src/*.tar.xz' && tar xf usr/src/"$1".tar.xz`, "sh", name[1])
-	return filepath.Join(dir, name[1]), err
+	_, err = output(ctx, dir, "sh", "-c", `dpkg-deb --fsys-tarfile "$1"_*.deb | tar x --wildcards './usr/src/*.tar.xz' && tar xf usr/src/"$1".tar.xz`, "sh", name)
+	return filepath.Join(dir, name), err
 }
 
 // compile builds the kernel in its source.
@@ -109,11 +106,11 @@ func (p place) compile(ctx context.Context, source string) error {
 	return nil
 }
 
-// userModeCommand returns the command of a machine. Its standard output is the job's,
-// its standard error the kernel's messages.
+// userModeCommand returns the command of a machine. Its standard output has the
+// kernel's messages, too.
 func (p place) userModeCommand(ctx context.Context) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nice", "-n", "5", p.path("linux"), fmt.Sprintf("mem=%dM", memory), fmt.Sprintf("ncpus=%d", p.cpus()), "seccomp=on",
-		"root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "init="+p.path("kernel"), "con=null", "con0=null,fd:1", "con1=null,fd:2",
+		"root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "init="+p.path("kernel"), "con=null", "con0=null,fd:1",
 		"vec0:transport=raw,ifname="+far+",depth=64,gro=1", "quiet", "panic=-1", "rcupdate.rcu_expedited=1",
 		consoleVariable+"=/dev/tty0", workVariable+"="+p.work, sourceVariable+"="+p.source)
 	// Its processes are processes outside.

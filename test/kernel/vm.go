@@ -202,7 +202,7 @@ func (m machine) run(ctx context.Context, p place, r *report) error {
 	}
 	err = m.cmd.Wait()
 	if !r.ended {
-		text, _ := os.ReadFile(p.path("console")) // a user mode Linux complains instead
+		text, _ := os.ReadFile(p.path("console")) // QEMU's; a user mode Linux has none
 		return fmt.Errorf("the virtual machine ended before its job: %v, %v: %s\nits console:\n%s", ctx.Err(), err, complaint.String(), tail(string(text), 30))
 	}
 	return nil
