@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -74,13 +75,7 @@ func (w *nodeWorld) startNode(fabric *host.Fabric, bin string) {
 	w.Cleanup(w.node.Close)
 	w.must(w.node.Write("/etc/network/interfaces", fmt.Sprintf("auto eth0\niface eth0 inet static\n    address %v\n    gateway %v\n",
 		w.node.Port.Addresses[0], w.node.Port.Gateways[0])))
-	units, err := fs.Glob(docs.Files, "systemd/*.service")
-	w.must(err)
-	for _, u := range units {
-		text, err := fs.ReadFile(docs.Files, u)
-		w.must(err)
-		w.must(w.node.Write("/etc/systemd/system/"+filepath.Base(u), string(text)))
-	}
+	w.must(writeUnits(w.node))
 	w.must(w.node.Write("/etc/openvswitch/ovn-k8s-gateway-helper.token", "token\n"))
 	w.must(w.node.Write("/etc/default/ovn-k8s-node", "CLUSTER_IP_SUBNET=10.128.0.0/14\nMINION_SWITCH_SUBNET=10.128.1.0/24\nNODE_NAME=node1\n"))
 	w.must(w.node.Enable("networking", "openvswitch-switch", "ovn-host"))
@@ -92,6 +87,20 @@ func (w *nodeWorld) startNode(fabric *host.Fabric, bin string) {
 		ovn-k8s-overlay minion-init --cluster-ip-subnet=10.128.0.0/14 --minion-switch-subnet=10.128.1.0/24 --node-name=node1
 		systemctl daemon-reload
 		systemctl enable ovn-k8s-node ovn-k8s-watcher ovn-k8s-gateway-helper`, w.master.IPv4(), w.node.Port.Addresses[0].Addr(), host.Datapath()))
+}
+
+// writeUnits writes our units and the documented drop-in file of ovs-vswitchd.
+func writeUnits(m *boot.Machine) error {
+	paths := map[string]string{"systemd/ovs-vswitchd.conf": "ovs-vswitchd.service.d/ovn-k8s.conf"}
+	units, err := fs.Glob(docs.Files, "systemd/*.service")
+	for _, u := range units {
+		paths[u] = filepath.Base(u)
+	}
+	for file, path := range paths {
+		text, readErr := fs.ReadFile(docs.Files, file)
+		err = errors.Join(err, readErr, m.Write("/etc/systemd/system/"+path, string(text)))
+	}
+	return err
 }
 
 func (w *nodeWorld) must(err error) {
@@ -194,6 +203,7 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w.must(w.node.Reboot(w.ctx))
 	w.eventually(has)
 	w.eventually(active("ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher") + " && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+	w.script("systemctl show -p ExecStartPre ovs-vswitchd | grep 'nproc.*status=0'") // ovs-vswitchd waits, on a small host
 
 	// H13: a file not read by ifupdown is left alone.
 	w.script(`set -e; systemctl disable -q networking; echo 'auto lo' >/etc/network/interfaces

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -17,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/docs"
 	"ovn-k8s/test/boot"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/kubelet"
@@ -269,13 +267,7 @@ func (n *bootedNode) central() string {
 
 // writeFiles puts the units and settings on the disk.
 func (n *bootedNode) writeFiles() {
-	units, err := fs.Glob(docs.Files, "systemd/*.service")
-	n.must(err)
-	for _, u := range units {
-		text, err := fs.ReadFile(docs.Files, u)
-		n.must(err)
-		n.must(n.m.Write("/etc/systemd/system/"+filepath.Base(u), string(text)))
-	}
+	n.must(writeUnits(n.m))
 	n.must(n.m.Write("/etc/default/ovn-k8s-node", fmt.Sprintf("CLUSTER_IP_SUBNET=%s\nMINION_SWITCH_SUBNET=%s\nNODE_NAME=%s\n", world.ClusterSubnets, n.subnet, n.name)))
 	n.must(n.m.Write("/etc/systemd/system/ovsdb-server.service.d/late.conf",
 		"[Service]\nTimeoutStartSec=infinity\nExecStartPre=/bin/sh -c 'sleep $(cat /etc/late 2>/dev/null || echo 0)'\n"))
