@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +97,10 @@ func (p place) unpackKernel(ctx context.Context) error {
 		return err
 	}
 	if _, err := output(ctx, dir, "dpkg-deb", "-x", debs[0], p.path("root")); err != nil {
+		return err
+	}
+	// From Debian 13 on, /lib is a link of another package.
+	if err := os.Symlink("usr/lib", p.path("root", "lib")); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	_, err = output(ctx, dir, "depmod", "-b", p.path("root"), strings.TrimPrefix(name, "linux-image-"))
