@@ -104,10 +104,10 @@ test-upgrade: prepare
 	go run ./test/rootfs sid go run ./test/prepare packages
 	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_UPGRADES=1 go test -count=1 ./test/ovnkube -run 'TestUpgradeOf/$(RUN)' -v -timeout 2h
 
-## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or SMOKE=1, ALL=1 (SINCE=), RUN=, PKG= (ARGS=, MINUTES=), USERMODE=1; as root
+## test-kernel: tests on the kernel's datapath, in a virtual machine: a choice, or SMOKE=1, ALL=1 (SINCE=), RUN=, PKG= (ARGS=, MINUTES=), USERMODE=1 or KERNEL=; as root
 test-kernel:
 	@go run ./test/prepare $(if $(USERMODE),usermode,machine)
-	go run ./test/kernel $(if $(USERMODE),-usermode) $(if $(SMOKE),-smoke) $(if $(ALL),-all) $(if $(SINCE),-since '$(SINCE)') $(if $(RUN),-run '$(RUN)') $(if $(PKG),-pkg '$(PKG)') $(if $(ARGS),-args '$(ARGS)') $(if $(MINUTES),-minutes $(MINUTES))
+	go run ./test/kernel $(if $(USERMODE),-usermode) $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SMOKE),-smoke) $(if $(ALL),-all) $(if $(SINCE),-since '$(SINCE)') $(if $(RUN),-run '$(RUN)') $(if $(PKG),-pkg '$(PKG)') $(if $(ARGS),-args '$(ARGS)') $(if $(MINUTES),-minutes $(MINUTES))
 
 ## generate: the database models, from the installed schemas of OVN and Open vSwitch
 generate:

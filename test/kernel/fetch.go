@@ -32,18 +32,25 @@ func (p place) prepare(ctx context.Context, say sayer) error {
 	return p.fetchKernel(ctx, self, say)
 }
 
-// fetchKernel downloads and unpacks Debian's kernel, without installing it, and makes
+// fetchKernel unpacks a kernel without installing it, Debian's unless told, and makes
 // the initial file system.
 func (p place) fetchKernel(ctx context.Context, self string, say sayer) error {
-	release, err := p.release()
+	if _, err := os.Stat(p.path("root")); err != nil {
+		deb := p.kernel
+		if deb == "" {
+			say("downloading %s", kernelPackage)
+			if deb, err = p.downloadKernel(ctx, p.path("download")); err != nil {
+				return fmt.Errorf("fetching a kernel: %w", err)
+			}
+			defer os.RemoveAll(filepath.Dir(deb))
+		}
+		if err := p.unpackKernel(ctx, deb); err != nil {
+			return fmt.Errorf("unpacking a kernel: %w", err)
+		}
+	}
+	release, err := releaseIn(p.path("root"))
 	if err != nil {
-		say("downloading %s", kernelPackage)
-		if err := p.unpackKernel(ctx); err != nil {
-			return fmt.Errorf("fetching a kernel: %w", err)
-		}
-		if release, err = p.release(); err != nil {
-			return err
-		}
+		return err
 	}
 	if err := p.initramfs(ctx, release, self); err != nil {
 		return fmt.Errorf("making the initial file system: %w", err)
@@ -52,11 +59,11 @@ func (p place) fetchKernel(ctx context.Context, self string, say sayer) error {
 	return nil
 }
 
-// release is the release of the unpacked kernel, such as "6.1.0-40-cloud-amd64".
-func (p place) release() (string, error) {
-	found, err := filepath.Glob(p.path("root", "lib", "modules", "*", "modules.dep"))
+// releaseIn is the release of an unpacked kernel, such as "6.1.0-40-cloud-amd64".
+func releaseIn(root string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(root, "lib", "modules", "*", "kernel"))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("no kernel in %s", p.path("root"))
+		return "", fmt.Errorf("no kernel with modules in %s", root)
 	}
 	return filepath.Base(filepath.Dir(found[0])), nil
 }
@@ -72,39 +79,50 @@ func current(depends string) (string, bool) {
 	return found[1], true
 }
 
-func (p place) unpackKernel(ctx context.Context) error {
+// downloadKernel downloads the current package of kernelPackage into dir.
+func (p place) downloadKernel(ctx context.Context, dir string) (string, error) {
 	depends, err := output(ctx, p.work, "apt-cache", "depends", kernelPackage)
 	name, ok := current(depends)
 	if err != nil || !ok {
-		return fmt.Errorf("there is no package %s (apt-get update)", kernelPackage)
+		return "", fmt.Errorf("there is no package %s (apt-get update)", kernelPackage)
 	}
-	dir := p.path("download")
 	if err := os.RemoveAll(dir); err != nil {
-		return err
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return "", err
 	}
-	defer os.RemoveAll(dir)
 	if _, err := output(ctx, dir, "apt-get", "-q", "download", name); err != nil {
-		return err
+		return "", err
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("downloading %s: %d files", name, len(debs))
+		return "", fmt.Errorf("downloading %s: %d files", name, len(debs))
 	}
-	if err := os.RemoveAll(p.path("root")); err != nil {
+	return debs[0], nil
+}
+
+// unpackKernel unpacks a package of a kernel.
+func (p place) unpackKernel(ctx context.Context, deb string) error {
+	root := p.path("unpacked")
+	if err := os.RemoveAll(root); err != nil {
 		return err
 	}
-	if _, err := output(ctx, dir, "dpkg-deb", "-x", debs[0], p.path("root")); err != nil {
+	if _, err := output(ctx, p.work, "dpkg-deb", "-x", deb, root); err != nil {
 		return err
 	}
 	// From Debian 13 on, /lib is a link of another package.
-	if err := os.Symlink("usr/lib", p.path("root", "lib")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink("usr/lib", filepath.Join(root, "lib")); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	_, err = output(ctx, dir, "depmod", "-b", p.path("root"), strings.TrimPrefix(name, "linux-image-"))
-	return err
+	release, err := releaseIn(root)
+	if err != nil {
+		return err
+	}
+	if _, err = output(ctx, p.work, "depmod", "-b", root, release); err != nil {
+		return err
+	}
+	return os.Rename(root, p.path("root"))
 }
 
 // installSelf builds this program to where the machine finds it, under all its names.

@@ -54,6 +54,8 @@ type place struct {
 	args []string
 	// userMode has the machine be a user mode Linux, not QEMU's.
 	userMode bool
+	// kernel is the file of a kernel's package, instead of Debian's current one.
+	kernel string
 }
 
 func run(args []string) error {
@@ -65,13 +67,14 @@ func run(args []string) error {
 	pkg := flags.String("pkg", "", "comma-separated `packages`, such as test/e2e")
 	minutes := flags.Int("minutes", 0, "start no machine after this `number` of minutes, and stop tests then")
 	userMode := flags.Bool("usermode", false, "a user mode Linux, not QEMU: no CPU is emulated, system calls are slow")
+	kernel := flags.String("kernel", "", "a kernel's package, with its modules, instead of this release's: a `file` of Debian's linux-image-*-cloud-amd64")
 	programArgs := flags.String("args", "", "`arguments` of a program, such as test/loss")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p, err := places(ctx, *userMode)
+	p, err := places(ctx, *userMode, *kernel)
 	if err != nil {
 		return err
 	}
@@ -126,7 +129,8 @@ func (p place) turn(ctx context.Context, t turn, r *report, end time.Time) error
 	return err
 }
 
-func places(ctx context.Context, userMode bool) (place, error) {
+// places returns the directories of a run. Each kernel has its own, with results of its own.
+func places(ctx context.Context, userMode bool, kernel string) (place, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return place{}, fmt.Errorf("looking for the source: %w", err)
@@ -136,10 +140,18 @@ func places(ctx context.Context, userMode bool) (place, error) {
 		return place{}, err
 	}
 	work := "kernel"
-	if userMode {
+	switch {
+	case userMode && kernel != "":
+		return place{}, errors.New("a user mode Linux is built: give -kernel or -usermode")
+	case userMode:
 		work = "usermode"
+	case kernel != "":
+		if kernel, err = filepath.Abs(kernel); err != nil {
+			return place{}, err
+		}
+		work += "-" + strings.TrimSuffix(filepath.Base(kernel), ".deb")
 	}
-	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, work), userMode: userMode}
+	p := place{source: filepath.Dir(strings.TrimSpace(string(out))), work: filepath.Join(dir, work), userMode: userMode, kernel: kernel}
 	return p, errors.Join(os.MkdirAll(p.path("bin"), 0o755), os.MkdirAll(p.path(kubeShare), 0o755))
 }
 

@@ -101,7 +101,7 @@ func (p place) machine(ctx context.Context, run string) (machine, error) {
 		remove, err := addLink()
 		return machine{"user mode Linux", "4", outside, p.userModeCommand(ctx), remove}, err
 	}
-	release, err := p.release()
+	release, err := releaseIn(p.path("root"))
 	if err != nil {
 		return machine{}, err
 	}
