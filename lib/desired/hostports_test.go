@@ -50,9 +50,9 @@ func TestHostPortsAreInTheTransactionOfThePort(t *testing.T) {
 	if rows, err := w.Rows("pod/default/plain"); err != nil || len(rows) != 1 {
 		t.Errorf("a pod without hostPorts has %d rows, %v", len(rows), err)
 	}
-	// One load balancer, two policies for each family, and an ACL.
+	// One load balancer, two policies for each family, and two ACLs.
 	rows, err := w.Rows("pod/default/web")
-	if text := fmt.Sprint(rows); err != nil || len(rows) != 7 || !strings.Contains(text, `192.0.2.1:80="10.0.1.12:8080"`) {
+	if text := fmt.Sprint(rows); err != nil || len(rows) != 8 || !strings.Contains(text, `192.0.2.1:80="10.0.1.12:8080"`) {
 		t.Errorf("%d rows, %v: %s", len(rows), err, text)
 	}
 	// The node's address follows.

@@ -63,6 +63,9 @@ func cut(name string) string {
 // FromManagement matches packets from the management port of a node's switch.
 func FromManagement(sw string) string { return fmt.Sprintf("inport == %q", names.ManagementPort(sw)) }
 
+// ToManagement matches packets to the management port of a node's switch.
+func ToManagement(sw string) string { return fmt.Sprintf("outport == %q", names.ManagementPort(sw)) }
+
 // OfSwitch returns the column with the ACLs of a switch.
 func OfSwitch(name string) nb.Ref {
 	return nb.Ref{Table: nbdb.LogicalSwitchTable, ID: name, Column: "acls"}

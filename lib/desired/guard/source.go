@@ -30,11 +30,18 @@ func Claimed(sw string, management []netip.Addr, inside []netip.Prefix) nb.Row {
 	return fromManagement(sw, sw+"/claimed", claimed, claimedPriority, nbdb.ACLActionDrop)
 }
 
-// SentBack returns an ACL with the given ID, for any unit. It accepts packets from the management port of a node's
-// switch that match one of ways, although their source is the address of a pod. The address is not forged: the node got
-// the packet from the pod and sends it on. Policies apply to it as to all packets of the pod.
-func SentBack(sw, id string, ways ...string) nb.Row {
-	return fromManagement(sw, id, ways, sentBackPriority, nbdb.ACLActionAllow)
+// SentOn returns ACLs for packets of pods that a node gets by its management port and sends back by it, to another pod of
+// the node; ways match them. They accept these packets from the node, although their source is the address of a pod: the
+// address is not forged. Policies apply to them as to all packets of pods. The management port must not track them, in
+// either direction: the answers go from pod to pod, and with the first packets only, the kernel's conntrack takes the third
+// one of TCP and SCTP for invalid. The rows are for any unit, with IDs that begin with id.
+func SentOn(sw, id string, ways ...string) []nb.Row {
+	return []nb.Row{
+		fromManagement(sw, id+"/sent-back", ways, sentBackPriority, nbdb.ACLActionAllowStateless),
+		acl.Row(id+"/to-node", acl.Spec{
+			Direction: nbdb.ACLDirectionToLport, Match: acl.And(acl.ToManagement(sw), acl.Or(ways)), Priority: sentBackPriority, Action: nbdb.ACLActionAllowStateless,
+		}, []nb.Ref{acl.OfSwitch(sw)}),
+	}
 }
 
 // fromManagement returns an ACL for packets from the management port of a switch that match one of several expressions.

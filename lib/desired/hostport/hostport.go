@@ -131,7 +131,8 @@ func (n Node) Problems(p Pod, most int) []string {
 //	                        connections
 //	N/hostport/return4      routes answers to clients outside
 //	N/hostport/inside4      exempts answers to clients inside
-//	N/hostport/sent-back    accepts packets from other pods of the node to its
+//	N/hostport/to-node, N/hostport/sent-back
+//	                        accept packets from other pods of the node to its
 //	                        management address
 func (n Node) Rows(p Pod) []nb.Row {
 	var rows []nb.Row
@@ -147,13 +148,13 @@ func (n Node) Rows(p Pod) []nb.Row {
 	for _, hop := range n.Returns {
 		rows = append(rows, n.answers(p, hop)...)
 	}
-	return append(rows, n.sentBack(p)...)
+	return append(rows, n.sentOn(p)...)
 }
 
-// sentBack returns the ACL for packets from pods of the same node to hostPorts at the
+// sentOn returns the ACLs for packets from pods of the same node to hostPorts at the
 // address of its management port. Their switch changes the address, but not the MAC,
-// which is the node's: so the node gets the packet, and sends it on to p.
-func (n Node) sentBack(p Pod) []nb.Row {
+// which is the node's: so the node gets the packet, and sends it on to p. The node's own packets to p are tracked.
+func (n Node) sentOn(p Pod) []nb.Row {
 	var attempts []string
 	for _, a := range n.Management {
 		there := func(h pod.HostPort) bool { return h.At(a) && n.Holder(a, h) == "" }
@@ -162,13 +163,13 @@ func (n Node) sentBack(p Pod) []nb.Row {
 		i := slices.IndexFunc(n.Subnets, func(s netip.Prefix) bool { return s.Contains(a) })
 		if ok && i >= 0 && ports != "" {
 			f := family(a)
-			attempts = append(attempts, fmt.Sprintf("%s.src == %s && %s.dst == %s && %s", f, n.Subnets[i].Masked(), f, own, ports))
+			attempts = append(attempts, fmt.Sprintf("%s.src == %s && %s.src != %s && %s.dst == %s && %s", f, n.Subnets[i].Masked(), f, a, f, own, ports))
 		}
 	}
 	if len(attempts) == 0 {
 		return nil
 	}
-	return []nb.Row{guard.SentBack(n.Switch, fmt.Sprintf("%s/hostport/sent-back", p.Unit()), attempts...)}
+	return guard.SentOn(n.Switch, fmt.Sprintf("%s/hostport", p.Unit()), attempts...)
 }
 
 // family returns OVN's keyword for an address's family.

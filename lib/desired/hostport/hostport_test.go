@@ -128,8 +128,8 @@ func TestRows(t *testing.T) {
 }
 
 // Packets from pods of the node to hostPorts at the management port's address are accepted at
-// the management port, if the hostPort exists and has no other owner.
-func TestSentBack(t *testing.T) {
+// the management port, there and back, if the hostPort exists and has no other owner.
+func TestSentOn(t *testing.T) {
 	local := func(n *Node) {
 		n.Switch, n.Management, n.Subnets = "node1", addrs("10.0.1.2", "fd00:0:0:1::2"), []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("fd00:0:0:1::/64")}
 	}
@@ -137,8 +137,8 @@ func TestSentBack(t *testing.T) {
 		n.Holder = func(_ netip.Addr, h pod.HostPort) string { return map[uint16]string{80: "pod default/old"}[h.Port] }
 	}
 	const (
-		port = `inport == "k8s-node1" && `
-		both = "(ip4.src == 10.0.1.0/24 && ip4.dst == 10.0.1.3 && %s) || (ip6.src == fd00:0:0:1::/64 && ip6.dst == fd00:0:0:1::3 && %[1]s)"
+		port = ` == "k8s-node1" && `
+		both = "(ip4.src == 10.0.1.0/24 && ip4.src != 10.0.1.2 && ip4.dst == 10.0.1.3 && %s) || (ip6.src == fd00:0:0:1::/64 && ip6.src != fd00:0:0:1::2 && ip6.dst == fd00:0:0:1::3 && %[1]s)"
 	)
 	for _, tt := range []struct {
 		name  string
@@ -147,24 +147,28 @@ func TestSentBack(t *testing.T) {
 		want  string
 	}{
 		{"every address", []string{"80:8080/TCP"}, node(local), port + "(" + fmt.Sprintf(both, "tcp.dst == 8080") + ")"},
-		{"one family", []string{"0.0.0.0,80:8080/TCP"}, node(local), port + "ip4.src == 10.0.1.0/24 && ip4.dst == 10.0.1.3 && tcp.dst == 8080"},
-		{"the address itself", []string{"10.0.1.2,80:8080/TCP", "192.0.2.1,81:81/TCP"}, node(local), port + "ip4.src == 10.0.1.0/24 && ip4.dst == 10.0.1.3 && tcp.dst == 8080"},
+		{"one family", []string{"0.0.0.0,80:8080/TCP"}, node(local), port + "ip4.src == 10.0.1.0/24 && ip4.src != 10.0.1.2 && ip4.dst == 10.0.1.3 && tcp.dst == 8080"},
+		{"the address itself", []string{"10.0.1.2,80:8080/TCP", "192.0.2.1,81:81/TCP"}, node(local), port + "ip4.src == 10.0.1.0/24 && ip4.src != 10.0.1.2 && ip4.dst == 10.0.1.3 && tcp.dst == 8080"},
 		{"several", []string{"80:8080/TCP", "81:81/TCP", "53:53/UDP"}, node(local), port + "(" + fmt.Sprintf(both, "(tcp.dst == {81, 8080} || udp.dst == 53)") + ")"},
 		{"another has one", []string{"80:8080/TCP", "81:81/TCP"}, node(local, taken), port + "(" + fmt.Sprintf(both, "tcp.dst == 81") + ")"},
 		{"another address", []string{"192.0.2.1,80:8080/TCP", "127.0.0.1,81:81/TCP"}, node(local), ""},
 		{"a node that the topology does not know", []string{"80:8080/TCP"}, node(), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ""
+			got := map[nbdb.ACLDirection]string{}
 			for _, r := range tt.node.Rows(web(t, tt.ports...)) {
 				if m, ok := r.Model.(*nbdb.ACL); ok {
-					got += m.Match
-					if m.Action != nbdb.ACLActionAllow || m.Direction != nbdb.ACLDirectionFromLport || r.In[0].ID != "node1" {
+					got[m.Direction] += m.Match
+					if m.Action != nbdb.ACLActionAllowStateless || r.In[0].ID != "node1" {
 						t.Errorf("%+v in %v", m, r.In)
 					}
 				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			want := map[nbdb.ACLDirection]string{}
+			if tt.want != "" {
+				want[nbdb.ACLDirectionFromLport], want[nbdb.ACLDirectionToLport] = "inport"+tt.want, "outport"+tt.want
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
