@@ -1,11 +1,19 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ovn-k8s/test/host"
-	"time"
+	"ovn-k8s/test/probe"
 )
 
 // localGateway makes the same in Open vSwitch as gateway-init --local.
@@ -72,6 +80,89 @@ func TestALocalGatewayIsKept(t *testing.T) {
 		text := state()
 		return !strings.Contains(text, "OVN-K8S-GATEWAY") && !strings.Contains(text, "gw-") && !strings.Contains(text, "1646")
 	})
+}
+
+// The kernel's datapath keeps the marks of packets that it puts into tunnels, and the tunnel packets pass the rules for
+// marks, too: they keep their source, which other hosts know the tunnel by. Packets to a local gateway have no mark left.
+func TestTunnelPacketsKeepTheirSource(t *testing.T) {
+	w := newWorld(t)
+	w.script(localGateway + `
+		ip address add 198.18.0.99/24 dev eth0
+		ip neighbour replace 169.254.33.2 lladdr 0a:58:a9:fe:21:02 dev br-nexthop`)
+	w.start()
+	w.eventually("the rules", func() bool {
+		text := w.script(host.RulesScript)
+		return strings.Contains(text, host.PerFirewall("--dport 6081 -j RETURN", "udp dport 6081 return")) &&
+			strings.Contains(text, host.PerFirewall("-A OVN-K8S-GATEWAY-POSTROUTING", "chain gw-routed"))
+	})
+	second := netip.MustParseAddr("198.18.0.99")
+	for port, want := range map[int]string{6081: second.String() + ":4000", 6082: w.IPv4().String() + ":"} {
+		listener := receive(w, port)
+		defer listener.Close()
+		w.eventually(fmt.Sprintf("a packet to port %d from %s", port, want), func() bool {
+			send(w, 0x1000, netip.AddrPortFrom(second, 4000), netip.AddrPortFrom(host.FabricIPv4(), uint16(port)))
+			return strings.HasPrefix(from(listener), want)
+		})
+	}
+	w.script("nft 'table ip lost { chain out { type filter hook postrouting priority 200; oifname \"br-nexthop\" meta mark & 0x800 == 0x800 counter; }; }'")
+	tap, err := probe.Listen(w.Netns(), "br-nexthop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.Close()
+	w.eventually("a packet to the local gateway", func() bool {
+		send(w, 0x800, netip.AddrPortFrom(second, 4000), netip.MustParseAddrPort("10.128.2.3:4001"))
+		return len(tap.Saw([]byte("<tunnel>"))) > 0
+	})
+	if text := w.script("nft list table ip lost"); !strings.Contains(text, "packets 0 ") {
+		t.Errorf("packets to the local gateway keep their mark: %s", text)
+	}
+}
+
+// receive receives UDP at a port outside w.
+func receive(w *world, port int) (l *net.UDPConn) {
+	w.Helper()
+	if err := probe.In(w.fabric.Netns(), func() (err error) {
+		l, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+		return err
+	}); err != nil {
+		w.Fatal(err)
+	}
+	return l
+}
+
+// from returns the sender of the next datagram, or why there is none for a moment.
+func from(l *net.UDPConn) string {
+	if err := l.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err.Error()
+	}
+	_, sender, err := l.ReadFromUDPAddrPort(make([]byte, 100))
+	if err != nil {
+		return err.Error()
+	}
+	return sender.String()
+}
+
+// send sends a datagram of w with a mark.
+func send(w *world, mark int, source, to netip.AddrPort) {
+	w.Helper()
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(source), Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if controlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	if err := probe.In(w.Netns(), func() error {
+		c, err := dialer.DialContext(context.Background(), "udp4", to.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write([]byte("<tunnel>"))
+		return err
+	}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // H9, S8: a node forwards packets, keeps router advertisements, and says so.

@@ -184,14 +184,15 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 		same(t, "iface-id", l.script("ovs-vsctl get Interface k8s-patch-br-int-br-local external_ids:iface-id"), "br-local_gw3")
 		same(t, "forwarding", l.script("cat /proc/sys/net/ipv4/ip_forward"), "1")
 		same(t, "rules", l.script("{ "+host.RulesScript+"; } | grep -e '^-A OVN-K8S-GATEWAY' -e '^.*[a-z].* comment' | sed 's/^[\t ]*//; s/ comment .*//'"), host.PerFirewall(
-			"-A OVN-K8S-GATEWAY-PREROUTING -i br-nexthop -j RETURN\n"+
+			"-A OVN-K8S-GATEWAY-POSTROUTING -o br-nexthop -j MARK --set-xmark 0x0/0x800\n"+
+				"-A OVN-K8S-GATEWAY-PREROUTING -i br-nexthop -j RETURN\n"+
 				"-A OVN-K8S-GATEWAY-PREROUTING -i k8s-+ -j RETURN\n"+
 				"-A OVN-K8S-GATEWAY-PREROUTING -d 192.168.0.0/16 -j MARK --set-xmark 0x800/0x800\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -s 169.254.33.2/32 -i br-nexthop -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -d 169.254.33.2/32 -o br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-FORWARD -s 192.168.0.0/16 -i br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE --random-fully",
-			"iifname \"br-nexthop\" return\niifname \"k8s-*\" return\nip daddr 192.168.0.0/16 meta mark set meta mark | 0x00000800\nip saddr 169.254.33.2 masquerade fully-random"))
+			"iifname \"br-nexthop\" return\niifname \"k8s-*\" return\nip daddr 192.168.0.0/16 meta mark set meta mark | 0x00000800\noifname \"br-nexthop\" meta mark set meta mark & 0xfffff7ff\nip saddr 169.254.33.2 masquerade fully-random"))
 		same(t, "way to the router", l.script("ip rule show pref 1646; ip route show table 1646"),
 			"1646:\tfrom all fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
 	})

@@ -63,7 +63,9 @@ func Links(subnets, pods []netip.Prefix) ([]Link, error) {
 // Chains accepts packets of the gateway, with masquerade, and replies of pods. It
 // marks packets from routers outside to pods, so that the gateway router gets them
 // and knows the replies: the host's own route to pods uses the management port. The
-// host's own rules decide whether such packets may pass.
+// mark goes when they have been routed: the kernel's datapath would keep it on tunnel
+// packets, which have a route of their own. The host's own rules decide whether packets
+// from routers outside may pass.
 func (l Link) Chains(randomFully bool) []nodeport.Chain {
 	self := l.self()
 	masquerade := "-s " + self + " -j MASQUERADE"
@@ -80,6 +82,7 @@ func (l Link) Chains(randomFully bool) []nodeport.Chain {
 	return []nodeport.Chain{
 		l.accept(),
 		{Table: "mangle", Name: ChainPrefix + "PREROUTING", From: "PREROUTING", Rules: mark},
+		{Table: "mangle", Name: ChainPrefix + "POSTROUTING", From: "POSTROUTING", Rules: []string{fmt.Sprintf("-o %s -j MARK --set-xmark 0x0/%#x", Port, Mark)}},
 		{Table: "nat", Name: ChainPrefix + "SNAT", From: "POSTROUTING", Rules: []string{masquerade}},
 	}
 }
@@ -123,6 +126,9 @@ func (l Link) Table() ruleset.Table {
 	}
 	return ruleset.Table{Chains: []ruleset.Chain{
 		{Name: ObjectPrefix + "prerouting", Type: "filter", Hook: "prerouting", Priority: "-150", Rules: mark},
+		{Name: ObjectPrefix + "routed", Type: "filter", Hook: "postrouting", Priority: "-150", Rules: []ruleset.Rule{
+			{Text: fmt.Sprintf("oifname %q meta mark set meta mark & %#x", Port, ^uint32(Mark))},
+		}},
 		{Name: ObjectPrefix + "postrouting", Type: "nat", Hook: "postrouting", Priority: "90", Rules: []ruleset.Rule{
 			{Text: fmt.Sprintf("%s saddr %s masquerade fully-random", ip, l.Router.Addr())},
 		}},

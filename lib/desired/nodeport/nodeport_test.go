@@ -78,6 +78,7 @@ func TestAWayInLeadsToTheClusterIP(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"EXT -j SVC",
 		`NODEPORTS -p tcp -m tcp --dport 30080 -m comment --comment "default/web:http" -j EXT`,
+		"POSTROUTING -p udp -m udp --dport 6081 -j RETURN",
 		"SVC -j MARK --set-xmark 0x1000/0x1000",
 		"SVC " + dnat + "172.30.0.10:80",
 		`WAYS ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j NODEPORTS`,

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ruleset"
 )
@@ -245,7 +246,8 @@ func (b *tableBuilder) natChains() {
 	b.rule("svc-nodeport-cluster-ip", "%s %s", transport, marked)
 	b.rule("svc-nodeport-cluster-ip", "%s dnat to %s map @%s", transport, toPort, mapNodePortIPs)
 	b.hook("svc-postrouting", "nat", "postrouting", maskPriority)
-	if m := b.Host.Management; m != "" { // no pod shares its address
+	b.rule("svc-postrouting", "udp dport %d return", guard.TunnelPort) // the kernel's datapath keeps the mark on tunnel packets
+	if m := b.Host.Management; m != "" {                               // no pod shares its address
 		b.rule("svc-postrouting", "oifname %q %s %s masquerade to :%s fully-random", m, transport, isMarked, managementPorts)
 	}
 	b.rule("svc-postrouting", "%s %s masquerade to :%s fully-random", transport, isMarked, sourcePorts)
