@@ -127,15 +127,7 @@ func (p Probe) Silence(ctx context.Context, tries int) error {
 
 // ask connects, says hello and reads all of the answer.
 func (p Probe) ask(ctx context.Context) (string, error) {
-	var conn net.Conn
-	err := In(p.Netns, func() (err error) {
-		if p.Network == "sctp" {
-			conn, err = p.dialSCTP(ctx)
-			return err
-		}
-		conn, err = p.dialer().DialContext(ctx, p.Network, p.Address.String())
-		return err
-	})
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -152,6 +144,19 @@ func (p Probe) ask(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(string(answer[:n])), nil
+}
+
+// dial connects.
+func (p Probe) dial(ctx context.Context) (conn net.Conn, err error) {
+	err = In(p.Netns, func() (err error) {
+		if p.Network == "sctp" {
+			conn, err = p.dialSCTP(ctx)
+			return err
+		}
+		conn, err = p.dialer().DialContext(ctx, p.Network, p.Address.String())
+		return err
+	})
+	return conn, err
 }
 
 func (p Probe) dialer() *net.Dialer {

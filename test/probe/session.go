@@ -56,10 +56,10 @@ func OpenSession(ctx context.Context, netns string, server netip.AddrPort) (*Ses
 	return Probe{Netns: netns, Network: "tcp", Address: server}.Open(ctx)
 }
 
-// Open opens a session with the server of p, by TCP or UDP. The caller must Close it.
+// Open opens a session with the server of p, by TCP, UDP or SCTP. The caller must Close it.
 func (p Probe) Open(ctx context.Context) (*Session, error) {
 	s := &Session{probe: p}
-	conn, err := s.connect(ctx)
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("opening a session, %v: %w", p, err)
 	}
@@ -67,14 +67,6 @@ func (p Probe) Open(ctx context.Context) (*Session, error) {
 	s.end = end
 	s.wg.Go(func() { s.run(life, conn) })
 	return s, nil
-}
-
-func (s *Session) connect(ctx context.Context) (conn net.Conn, err error) {
-	err = In(s.probe.Netns, func() (err error) {
-		conn, err = s.probe.dialer().DialContext(ctx, s.probe.Network, s.probe.Address.String())
-		return err
-	})
-	return conn, err
 }
 
 // run sends lines until ctx ends, reconnecting when needed.
@@ -87,7 +79,7 @@ func (s *Session) run(ctx context.Context, conn net.Conn) {
 		for ctx.Err() == nil {
 			s.note(func(t *Typed) { t.Resets, t.Err = t.Resets+1, err })
 			try, cancel := context.WithTimeout(ctx, limit.Of(reconnectTimeout))
-			conn, err = s.connect(try)
+			conn, err = s.probe.dial(try)
 			cancel()
 			if err == nil {
 				break
