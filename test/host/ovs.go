@@ -65,7 +65,7 @@ func (h *Host) StopOVS(ctx context.Context) error {
 
 // RestartOVS kills Open vSwitch and starts it again.
 func (h *Host) RestartOVS(ctx context.Context) error {
-	return errors.Join(h.StopOVS(ctx), h.StartOVS(ctx))
+	return errors.Join(h.StopOVS(ctx), h.StartVswitchd(ctx))
 }
 
 // RestartVswitchd kills ovs-vswitchd alone and starts it again. With the userspace datapath the host loses its bridges
@@ -80,9 +80,9 @@ func (h *Host) RestartVswitchd(ctx context.Context) error {
 // StopVswitchd kills ovs-vswitchd with SIGKILL.
 func (h *Host) StopVswitchd(ctx context.Context) error { return h.Kill(ctx, vswitchdPidfile) }
 
-// StartVswitchd starts ovs-vswitchd after StopVswitchd.
+// StartVswitchd starts ovs-vswitchd after StopVswitchd, or Open vSwitch after StopOVS.
 func (h *Host) StartVswitchd(ctx context.Context) error {
-	if Datapath() == Kernel { // which keeps the bridges with their addresses
+	if Datapath() == Kernel { // it keeps the bridges with their addresses; a new address ends masqueraded connections
 		return h.StartSwitch(ctx)
 	}
 	return h.StartOVS(ctx)
