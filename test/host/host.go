@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"ovn-k8s/test/limit"
 	"ovn-k8s/test/poll"
 	"ovn-k8s/test/reaper"
 )
@@ -289,7 +290,7 @@ func run(ctx context.Context, cmd *exec.Cmd, name string, args []string) (stdout
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second // a daemon may hold the output
+	cmd.WaitDelay = limit.Of(time.Second) // a daemon may hold the output, which is then an error
 	if err := cmd.Start(); err != nil {
 		return "", "", err
 	}
