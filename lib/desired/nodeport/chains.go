@@ -192,7 +192,8 @@ func (b *builder) frame() {
 	b.output()
 	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+FrontendsChain)...)
 	b.mapped()
-	b.from("nat", "POSTROUTING", fmt.Sprintf("-p udp -m udp --dport %d -j RETURN", guard.TunnelPort)) // the kernel's datapath keeps the mark on tunnel packets
+	// The kernel's datapath keeps the mark on tunnel packets.
+	b.from("nat", "POSTROUTING", fmt.Sprintf("-p udp -m udp --dport %d -j RETURN", guard.TunnelPort))
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		if m := b.host.Management; m != "" { // no pod shares its address
 			b.nat(chainMasq, "-o %s -p %s -m mark --mark %s -j %s", m, p, mark, b.masquerade(managementPorts))
