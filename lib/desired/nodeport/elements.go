@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ovn-k8s/lib/desired/guard"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/ruleset"
 )
@@ -232,7 +231,7 @@ func (b *tableBuilder) hostPortChains() {
 	}
 }
 
-// ownConnections is builder.ownConnections for nftables.
+// ownConnections is builder.ownConnections for nftables. The first rule of svc-postrouting excepts tunnels.
 func (b *tableBuilder) ownConnections() {
 	m := b.Host.Management
 	if m == "" || b.Host.Shared != "" {
@@ -242,9 +241,6 @@ func (b *tableBuilder) ownConnections() {
 	for _, h := range b.HostPorts {
 		l := lower(h.Protocol)
 		rule := fmt.Sprintf("%s saddr %s oifname != %q %s sport %d", b.ip, h.To.Addr(), m, l, h.Target)
-		if h.Protocol == corev1.ProtocolUDP {
-			rule += fmt.Sprintf(" udp dport != %d", guard.TunnelPort)
-		}
 		if !h.Outside(b.Family) || done[rule] {
 			continue
 		}
