@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ovn-k8s/test/limit"
 	"ovn-k8s/test/poll"
 	"ovn-k8s/test/require"
@@ -58,13 +61,31 @@ func newHosts(t *testing.T, o world.Options) *cluster {
 	return c
 }
 
-// run starts the programs and kubelets on all hosts.
+// run starts the programs and kubelets on all hosts, and waits until the nodes are ready for pods.
 func (c *cluster) run() {
 	c.Helper()
 	bin, err := programs()
 	c.must(err)
 	c.must(c.Install(c.ctx, bin))
 	c.must(c.StartKubelets(c.ctx))
+	for _, n := range c.Nodes {
+		c.eventually(n.Name, func() error { return c.ready(n.Name) })
+	}
+}
+
+// ready returns an error unless a node is ready for pods, which needs a CNI configuration there.
+func (c *cluster) ready(name string) error {
+	node, err := c.Kube.Client().CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	isReady := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	if !slices.ContainsFunc(node.Status.Conditions, isReady) {
+		return fmt.Errorf("not ready: %+v", node.Status.Conditions)
+	}
+	return nil
 }
 
 func (c *cluster) must(err error) {

@@ -73,13 +73,13 @@ type stream struct {
 	names []string
 }
 
-// stream begins to create pods.
+// stream begins to create pods, five a second, and fewer on a slow machine: the subnets need an address for each until its end.
 func (c *cluster) stream(prefix string) *stream {
 	ctx, end := context.WithCancel(c.ctx)
 	s := &stream{cluster: c, group: &errgroup.Group{}, end: end}
 	c.Cleanup(end)
 	s.group.Go(func() error {
-		tick := time.NewTicker(200 * time.Millisecond)
+		tick := time.NewTicker(limit.Of(200 * time.Millisecond))
 		defer tick.Stop()
 		for i := 0; ; i++ {
 			name := fmt.Sprintf("%s-%d", prefix, i)
