@@ -69,12 +69,12 @@ func (c *cluster) run() {
 	c.must(c.Install(c.ctx, bin))
 	c.must(c.StartKubelets(c.ctx))
 	for _, n := range c.Nodes {
-		c.eventually(n.Name, func() error { return c.ready(n.Name) })
+		c.eventually(n.Name, func() error { return nodeReady(c, n.Name) })
 	}
 }
 
-// ready returns an error unless a node is ready for pods, which needs a CNI configuration there.
-func (c *cluster) ready(name string) error {
+// nodeReady returns an error unless a node is ready for pods, which needs a CNI configuration there.
+func nodeReady(c *cluster, name string) error {
 	node, err := c.Kube.Client().CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
