@@ -91,7 +91,7 @@ func (h *Helper) Role() settings.Role {
 }
 
 func (h *Helper) runtime() settings.Runtime {
-	return settings.Runtime{Flags: h.Flags, Log: h.log, Status: h.Status}
+	return settings.Runtime{Flags: h.Flags, Log: h.log, States: settings.NewStates(h.Status)}
 }
 
 // needs returns an error about missing settings.

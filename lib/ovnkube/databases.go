@@ -98,7 +98,7 @@ func located(configured, found []string) (all []string) {
 // role follows the Service. It serves again when the connection to the API server changes.
 func (l *locator) role() settings.Role {
 	log := settings.Log(l.Log, Program)
-	return settings.Role{Log: log, Quiet: true, Check: checkKubeconfig, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+	return settings.Role{Log: log, Part: "databases", Quiet: true, Check: checkKubeconfig, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
 		cluster, err := l.connect(s)
 		if err != nil {
 			return err

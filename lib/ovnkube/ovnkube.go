@@ -3,6 +3,7 @@
 package ovnkube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,13 +36,14 @@ type Options struct {
 	Log func(module string) *logrus.Entry
 	// Out gets the results of commands, Err their warnings.
 	Out, Err io.Writer
-	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
+	// Status is called with one line: see settings.States. It may be nil.
 	Status func(text string)
 }
 
 // A Process has the roles of a command line.
 type Process struct {
 	Options
+	states  *settings.States
 	locator *locator
 	roles   []role
 }
@@ -57,7 +59,7 @@ type role struct {
 // New returns the process of a command line. It has no role if the command line has none.
 func New(o Options) *Process {
 	share := kube.Share()
-	p := &Process{Options: o, locator: newLocator(o, share)}
+	p := &Process{Options: o, states: settings.NewStates(o.Status), locator: newLocator(o, share)}
 	isMaster, accepted := o.Flags["init-master"] != "", newAcceptance()
 	if isMaster {
 		p.add(options.Master, masterRole(o, share, accepted.accept))
@@ -81,12 +83,12 @@ func New(o Options) *Process {
 
 // add adds a role that serves again when a setting of reader changes.
 func (p *Process) add(reader config.Reader, r role) {
-	r.Reader = reader
+	r.Reader, r.Part = reader, cmp.Or(r.Part, string(reader))
 	p.roles = append(p.roles, r)
 }
 
 func (p *Process) runtime() settings.Runtime {
-	return settings.Runtime{Flags: p.Flags, Resolve: p.locator.resolve, Reload: p.locator.reload, Log: p.Log, Status: p.Status}
+	return settings.Runtime{Flags: p.Flags, Resolve: p.locator.resolve, Reload: p.locator.reload, Log: p.Log, States: p.states}
 }
 
 // Commands are the commands of all roles: see daemon.Join.

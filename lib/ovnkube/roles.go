@@ -34,7 +34,8 @@ func masterSettings(c config.Config) master.Settings {
 
 // nodeRoles are the roles of --init-node for the Node name: the host itself, and the gateway helper.
 func nodeRoles(o Options, share kube.Sharing, name string, r settings.Runtime) []role {
-	n := &node.Node{Options: node.Options{Name: name, Flags: o.Flags, Server: serveCNI(strings.ToLower(name), r), Log: o.Log, Informers: share, Status: o.Status}}
+	state := func(text string) { r.States.Set(string(options.Node), text) }
+	n := &node.Node{Options: node.Options{Name: name, Flags: o.Flags, Server: serveCNI(strings.ToLower(name), r), Log: o.Log, Informers: share, Status: state}}
 	h := n.Helper()
 	helper := node.HelperRole(h)
 	helper.Beside = nil // it is about the token of a plugin that reads it itself

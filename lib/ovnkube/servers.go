@@ -37,7 +37,7 @@ func serverRole(o Options) role {
 			}
 		}
 	}
-	return role{Role: settings.Role{Log: log, Quiet: true, Serve: serve}, differences: serverDifferences}
+	return role{Role: settings.Role{Log: log, Part: "servers", Quiet: true, Serve: serve}, differences: serverDifferences}
 }
 
 // configured are the servers configured by this process. Members of a RAFT cluster share the row SSL: a process writing its

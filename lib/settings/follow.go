@@ -22,6 +22,8 @@ import (
 type Role struct {
 	Log    *logrus.Entry
 	Reader config.Reader // of the settings whose changes make it serve again
+	// Part is its name among the States of a process with other roles.
+	Part string
 	// NeedsSwitch: it cannot serve without a local Open vSwitch.
 	NeedsSwitch bool
 	// Check returns an error about missing settings, or an invalid kubeconfig; nil: none.
@@ -63,8 +65,8 @@ type Follower struct {
 	Roles []Role
 	// Reload has a value when Load may have another result, beside changes of external_ids and files; nil: never.
 	Reload <-chan struct{}
-	// Status gets one line about the state of a role or its reason for waiting; nil: not used.
-	Status func(text string)
+	// States are those of the roles. They may be nil.
+	States *States
 }
 
 // Wrong marks a permanent error: waiting does not help. As an error of Serve it ends a process with a role that has not
@@ -189,7 +191,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 				r.Log.Info("recovered: serving")
 			}
 			if recovered || !r.Quiet {
-				p.status(r, "serving")
+				p.status(r, Serving)
 			}
 		})
 		switch {
@@ -276,13 +278,11 @@ func (r *running) ends(err error, served bool) bool {
 }
 
 func (p *process) status(r *running, text string) {
-	if p.Status == nil {
+	if len(p.Roles) == 1 {
+		p.States.Set("", text)
 		return
 	}
-	if len(p.Roles) > 1 {
-		text = string(r.Reader) + ": " + text
-	}
-	p.Status(text)
+	p.States.Set(r.Part, text)
 }
 
 // follow uses changed settings until ctx ends.

@@ -24,8 +24,8 @@ type Runtime struct {
 	Reload <-chan struct{}
 	// Log returns the log of a module. nil is silent.
 	Log func(module string) *logrus.Entry
-	// Status is called with one line about the state of a role or its reason for waiting. It may be nil.
-	Status func(text string)
+	// States are those of the roles. They may be nil.
+	States *States
 }
 
 // Run runs roles in this process until ctx ends: see Follower. It waits for a local Open vSwitch that starts late, and
@@ -47,7 +47,7 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 		}
 		return cfg, err
 	}
-	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Reload: r.Reload, Status: r.Status}.Run(ctx, ready)
+	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Reload: r.Reload, States: r.States}.Run(ctx, ready)
 }
 
 // RunDir is the function RunDir.
@@ -80,9 +80,7 @@ func (r Runtime) awaitSwitch(ctx context.Context, ready func(), roles []Role) (*
 		if text := fmt.Sprintf("waiting: %v", err); text != last {
 			last = text
 			roles[0].Log.Warn(text)
-			if r.Status != nil {
-				r.Status(text)
-			}
+			r.States.Set("", text)
 			ready()
 		}
 		select {

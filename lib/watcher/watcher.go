@@ -114,7 +114,7 @@ func (w *Watcher) Role() settings.Role {
 }
 
 func (w *Watcher) runtime() settings.Runtime {
-	return settings.Runtime{Flags: w.Flags, Log: w.log, Status: w.Status}
+	return settings.Runtime{Flags: w.Flags, Log: w.log, States: settings.NewStates(w.Status)}
 }
 
 // needs returns an error about missing settings.

@@ -50,7 +50,7 @@ func (o *options) Run(ctx context.Context, io cli.IO) error {
 		},
 	}
 	commands := daemon.Join(daemon.Role{Name: "watcher", Commands: w.Commands()}, daemon.Role{Name: "gateway-helper", Commands: h.Commands()})
-	runtime := settings.Runtime{Flags: flags, Log: log.Module, Status: o.Daemon.Status(watcher.Program, io.Err)}
+	runtime := settings.Runtime{Flags: flags, Log: log.Module, States: settings.NewStates(o.Daemon.Status(watcher.Program, io.Err))}
 	return daemon.Run(ctx, daemon.Service{
 		Name: watcher.Program, Options: o.Daemon, Commands: append(commands, log.Commands()...), Log: log.Module("daemon"),
 		Serve: func(ctx context.Context, ready func()) error {

@@ -233,7 +233,7 @@ func (e *engine) synced([]string, map[string]error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
-	now := "serving"
+	now := settings.Serving
 	if err != nil {
 		now = reconcile.Reason(err)
 	}
@@ -251,6 +251,6 @@ func (e *engine) synced([]string, map[string]error) {
 		e.log.Warnf("trying again: %v", err)
 	}
 	if e.Status != nil {
-		e.Status("node: " + now)
+		e.Status(now)
 	}
 }

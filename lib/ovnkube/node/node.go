@@ -39,7 +39,7 @@ type Options struct {
 	Log func(module string) *logrus.Entry
 	// Informers shares them with other roles of the process, see kube.Share. nil: the role has its own.
 	Informers kube.Sharing
-	// Status receives the present activity in one line. It may be nil.
+	// Status receives the state of the host in one line. It may be nil.
 	Status func(text string)
 }
 
@@ -68,7 +68,7 @@ func (n *Node) Helper() *gateway.Helper {
 // HelperRole is the role of a helper from Helper.
 func HelperRole(h *gateway.Helper) settings.Role {
 	r := h.Role()
-	r.Reader = options.Node
+	r.Reader, r.Part = options.Node, "gateway"
 	return r
 }
 
