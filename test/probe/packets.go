@@ -120,45 +120,44 @@ func (p *Packets) answered(number uint64) {
 	p.outage, p.last = max(p.outage, now.Sub(p.last)), now
 }
 
-// Lost sends one more request, and waits until all up to that one have their answers, or until ctx ends. It returns an error
-// about those without one, with the times of the first and of the last, and their number.
-func (p *Packets) Lost(ctx context.Context) (number int, err error) {
+// Lost sends one more request, and waits until all up to that one have their answers, or until ctx ends. It returns the times
+// of those without one, and an error about them.
+func (p *Packets) Lost(ctx context.Context) (lost []time.Time, err error) {
 	p.mu.Lock()
 	until := p.sent + 1
 	p.mu.Unlock()
 	for {
-		number, err := p.without(until)
+		lost, err := p.without(until)
 		if err == nil {
-			return 0, nil
+			return nil, nil
 		}
 		select {
 		case <-ctx.Done():
-			return number, err
+			return lost, err
 		case <-time.After(settlePause):
 		}
 	}
 }
 
 // without returns an error unless all requests up to a number are sent and have their answers.
-func (p *Packets) without(until int) (number int, err error) {
+func (p *Packets) without(until int) (lost []time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sent < until {
-		return 0, fmt.Errorf("no packet is sent to %v any more", p.to)
+		return nil, fmt.Errorf("no packet is sent to %v any more", p.to)
 	}
-	var lost []time.Time
 	for number, at := range p.waiting {
 		if number <= uint64(until) {
 			lost = append(lost, at)
 		}
 	}
 	if len(lost) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	slices.SortFunc(lost, time.Time.Compare)
 	const form = "15:04:05.000"
 	err = fmt.Errorf("%d of %d packets to %v are lost, sent from %s to %s", len(lost), until, p.to, lost[0].Format(form), lost[len(lost)-1].Format(form))
-	return len(lost), errors.Join(err, p.err)
+	return lost, errors.Join(err, p.err)
 }
 
 // Outage is the longest time without an answer, as close as the pace of requests, and up to the last answer.

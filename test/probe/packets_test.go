@@ -49,8 +49,8 @@ func TestPackets(t *testing.T) {
 		if err := poll.Until(ctx, func() error {
 			soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
-			if lost, err := p.Lost(soon); lost != 1 {
-				return fmt.Errorf("%d lost, want one: %w", lost, err)
+			if lost, err := p.Lost(soon); len(lost) != 1 {
+				return fmt.Errorf("lost: %v, want one: %w", lost, err)
 			}
 			return nil
 		}); err != nil {
