@@ -3,7 +3,6 @@
 package ovnkube
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +82,7 @@ func New(o Options) *Process {
 
 // add adds a role that serves again when a setting of reader changes.
 func (p *Process) add(reader config.Reader, r role) {
-	r.Reader, r.Part = reader, cmp.Or(r.Part, string(reader))
+	r.Reader = reader
 	p.roles = append(p.roles, r)
 }
 

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -22,7 +23,7 @@ import (
 type Role struct {
 	Log    *logrus.Entry
 	Reader config.Reader // of the settings whose changes make it serve again
-	// Part is its name among the States of a process with other roles.
+	// Part is its name among the States of a process with other roles; "": that of Reader.
 	Part string
 	// NeedsSwitch: it cannot serve without a local Open vSwitch.
 	NeedsSwitch bool
@@ -282,7 +283,7 @@ func (p *process) status(r *running, text string) {
 		p.States.Set("", text)
 		return
 	}
-	p.States.Set(r.Part, text)
+	p.States.Set(cmp.Or(r.Part, string(r.Reader)), text)
 }
 
 // follow uses changed settings until ctx ends.
