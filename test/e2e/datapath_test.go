@@ -61,14 +61,14 @@ spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{protocol: %s,
 // P11: datagrams that take several packets reach pods and, on the kernel's datapath,
 // Services: see "Large datagrams" in docs/services.md.
 func TestLargeDatagrams(t *testing.T) {
-	p := pods(t, map[string]string{"web-a": "minion2", "near": "minion2", "far": "minion1"})
+	p := pods(t, map[string]string{"web-a": "minion2", "near": "minion2", "far": "minion1", "all": "minion2"}, hostPorts)
 	s := service(t, "web", nil)
 	try(t, waysTo(p["far"], addrs(s.Spec.ClusterIPs), 80, []world.Endpoint{p["web-a"]}, p["far"].Addresses))
 	var targets []netip.AddrPort
 	for f, a := range p["web-a"].Addresses {
 		targets = append(targets, probe.Address(a, kubelet.DefaultPort))
 		if host.Datapath() == host.Kernel {
-			targets = append(targets, probe.Address(addrs(s.Spec.ClusterIPs)[f], 80))
+			targets = append(targets, probe.Address(addrs(s.Spec.ClusterIPs)[f], 80), probe.Address(cluster.Node("minion2").Management[f], anyPort))
 		}
 	}
 	for _, from := range []world.Endpoint{p["near"], p["far"]} {
