@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -83,12 +84,16 @@ func TestALocalGatewayIsKept(t *testing.T) {
 }
 
 // The kernel's datapath keeps the marks of packets that it puts into tunnels, and the tunnel packets pass the rules for
-// marks, too: they keep their source, which other hosts know the tunnel by. Packets to a local gateway have no mark left.
+// marks, too: they keep their source, which other hosts know the tunnel by. A Service with the port of tunnels works
+// nevertheless: its packets leave by the management port. Packets to a local gateway have no mark left.
 func TestTunnelPacketsKeepTheirSource(t *testing.T) {
 	w := newWorld(t)
 	w.script(localGateway + `
 		ip address add 198.18.0.99/24 dev eth0
-		ip neighbour replace 169.254.33.2 lladdr 0a:58:a9:fe:21:02 dev br-nexthop`)
+		ip neighbour replace 169.254.33.2 lladdr 0a:58:a9:fe:21:02 dev br-nexthop
+		ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip address add 10.128.1.2/24 dev k8s-node1; ip link set k8s-node1 up
+		ip neighbour replace 10.128.1.1 lladdr 0a:58:0a:80:01:01 dev k8s-node1; ip route add 192.0.2.0/24 via 10.128.1.1`)
 	w.start()
 	w.eventually("the rules", func() bool {
 		text := w.script(host.RulesScript)
@@ -103,6 +108,20 @@ func TestTunnelPacketsKeepTheirSource(t *testing.T) {
 			send(w, 0x1000, netip.AddrPortFrom(second, 4000), netip.AddrPortFrom(host.FabricIPv4(), uint16(port)))
 			return strings.HasPrefix(from(listener), want)
 		})
+	}
+	management, err := probe.Listen(w.Netns(), "k8s-node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer management.Close()
+	w.eventually("a packet to a Service with the port of tunnels", func() bool {
+		send(w, 0x1000, netip.AddrPortFrom(second, 4000), netip.MustParseAddrPort("192.0.2.1:6081"))
+		return len(management.Saw([]byte("<tunnel>"))) > 0
+	})
+	for _, frame := range management.Saw([]byte("<tunnel>")) {
+		if source := frame[26:30]; !bytes.Equal(source, netip.MustParseAddr("10.128.1.2").AsSlice()) {
+			t.Errorf("a packet to a Service with the port of tunnels has the source %v", source)
+		}
 	}
 	w.script("nft 'table ip lost { chain out { type filter hook postrouting priority 200; oifname \"br-nexthop\" meta mark & 0x800 == 0x800 counter; }; }'")
 	tap, err := probe.Listen(w.Netns(), "br-nexthop")

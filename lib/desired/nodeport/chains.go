@@ -192,20 +192,26 @@ func (b *builder) frame() {
 	b.output()
 	b.from("nat", "PREROUTING", b.unlessStray("nat", "RETURN", "-j "+FrontendsChain)...)
 	b.mapped()
-	// The kernel's datapath keeps the mark on tunnel packets.
-	b.from("nat", "POSTROUTING", fmt.Sprintf("-p udp -m udp --dport %d -j RETURN", guard.TunnelPort))
-	for _, p := range []string{"tcp", "udp", "sctp"} {
-		if m := b.host.Management; m != "" { // no pod shares its address
-			b.nat(chainMasq, "-o %s -p %s -m mark --mark %s -j %s", m, p, mark, b.masquerade(managementPorts))
-		}
-		b.nat(chainMasq, "-p %s -m mark --mark %s -j %s", p, mark, b.masquerade(sourcePorts))
+	b.from("nat", "POSTROUTING")
+	if m := b.host.Management; m != "" { // no pod shares its address
+		b.masqueraded("-o "+m+" ", managementPorts)
 	}
+	// The kernel's datapath keeps the mark on tunnel packets.
+	b.nat(chainMasq, "-p udp -m udp --dport %d -j RETURN", guard.TunnelPort)
+	b.masqueraded("", sourcePorts)
 	b.from("filter", "INPUT", b.unlessStray("filter", StrayChain, refuse)...)
 	b.from("filter", "FORWARD", refuse)
 	b.accept()
 	b.chain("nat", FrontendsChain)
 	b.chain("nat", chainNodePorts)
 	b.chain("filter", RefuseChain)
+}
+
+// masqueraded masquerades packets of Services that match.
+func (b *builder) masqueraded(match, ports string) {
+	for _, p := range []string{"tcp", "udp", "sctp"} {
+		b.nat(chainMasq, "%s-p %s -m mark --mark %s -j %s", match, p, mark, b.masquerade(ports))
+	}
 }
 
 // accept accepts forwarded packets of Services.

@@ -246,11 +246,11 @@ func (b *tableBuilder) natChains() {
 	b.rule("svc-nodeport-cluster-ip", "%s %s", transport, marked)
 	b.rule("svc-nodeport-cluster-ip", "%s dnat to %s map @%s", transport, toPort, mapNodePortIPs)
 	b.hook("svc-postrouting", "nat", "postrouting", maskPriority)
-	// The kernel's datapath keeps the mark on tunnel packets.
-	b.rule("svc-postrouting", "udp dport %d return", guard.TunnelPort)
 	if m := b.Host.Management; m != "" { // no pod shares its address
 		b.rule("svc-postrouting", "oifname %q %s %s masquerade to :%s fully-random", m, transport, isMarked, managementPorts)
 	}
+	// The kernel's datapath keeps the mark on tunnel packets.
+	b.rule("svc-postrouting", "udp dport %d return", guard.TunnelPort)
 	b.rule("svc-postrouting", "%s %s masquerade to :%s fully-random", transport, isMarked, sourcePorts)
 }
 
