@@ -147,6 +147,9 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 	waiting.Store(int32(len(f.Roles)))
 	var wg sync.WaitGroup
 	for _, role := range f.Roles {
+		if part := p.part(role); part != "" && !role.Quiet {
+			p.States.Start(part)
+		}
 		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}, token: &atomic.Value{}})
 	}
 	for _, r := range p.running {
@@ -278,12 +281,14 @@ func (r *running) ends(err error, served bool) bool {
 	return !served && IsWrong(err) || r.Fatal != nil && r.Fatal(err)
 }
 
-func (p *process) status(r *running, text string) {
+func (p *process) status(r *running, text string) { p.States.Set(p.part(r.Role), text) }
+
+// part returns the name of a role among the States; "": it is the only one.
+func (p *process) part(r Role) string {
 	if len(p.Roles) == 1 {
-		p.States.Set("", text)
-		return
+		return ""
 	}
-	p.States.Set(cmp.Or(r.Part, string(r.Reader)), text)
+	return cmp.Or(r.Part, string(r.Reader))
 }
 
 // follow uses changed settings until ctx ends.

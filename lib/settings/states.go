@@ -7,8 +7,12 @@ import (
 	"sync"
 )
 
-// Serving is the state of a part that waits for nothing.
-const Serving = "serving"
+const (
+	// Serving is the state of a part that waits for nothing.
+	Serving = "serving"
+	// starting is that of a part that has not reported one.
+	starting = "starting"
+)
 
 // States are the states of the parts of a process, shown in one line.
 type States struct {
@@ -24,6 +28,21 @@ func NewStates(show func(line string)) *States {
 	return &States{show: show, texts: map[string]string{}}
 }
 
+// Start adds parts that have not reported a state. A line that has only such parts replaces another one, but is not the first.
+func (s *States) Start(parts ...string) {
+	if s == nil || s.show == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, part := range parts {
+		s.texts[part] = starting
+	}
+	if s.shown != "" {
+		s.update(s.line())
+	}
+}
+
 // Set replaces the state of a part. The line has the parts that do not serve, such as "gateway: waiting: …; node: waiting: …",
 // or is Serving. A state of the part "" is shown alone, and forgotten. nil shows nothing.
 func (s *States) Set(part, state string) {
@@ -37,21 +56,30 @@ func (s *States) Set(part, state string) {
 		s.texts[part] = state
 		state = s.line()
 	}
-	if state != s.shown {
-		s.shown = state
-		s.show(state)
+	s.update(state)
+}
+
+func (s *States) update(line string) {
+	if line != s.shown {
+		s.shown = line
+		s.show(line)
 	}
 }
 
 func (s *States) line() string {
 	var all []string
+	waits := false
 	for _, part := range slices.Sorted(maps.Keys(s.texts)) {
-		if s.texts[part] != Serving {
-			all = append(all, part+": "+s.texts[part])
+		if text := s.texts[part]; text != Serving {
+			all = append(all, part+": "+text)
+			waits = waits || text != starting
 		}
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		return Serving
+	case !waits && s.shown == "":
+		return ""
 	}
 	return strings.Join(all, "; ")
 }
