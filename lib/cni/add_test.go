@@ -148,7 +148,7 @@ func testAnnotationNever(t *testing.T, w *world) {
 	defer w.setIDs(t, "ovn-k8s-cni-timeout=60s")
 	s := w.sandbox(t, nil)
 	for _, test := range []struct{ annotation, want string }{
-		{"", `it has no annotation "ovn": is ovn-k8s-watcher running?`}, {"me", "is ovn-k8s-watcher running?"},
+		{"", `it has no annotation "ovn": is ovn-k8s-watcher running? If it is, another event of the pod says why`}, {"me", "is ovn-k8s-watcher running?"},
 	} {
 		if test.annotation != "" {
 			s.annotate(t, test.annotation)

@@ -152,7 +152,7 @@ func (w *podWatch) first(ctx context.Context) (known, error) {
 	}
 	why := "the API server has not shown it: " + fmt.Sprint(w.last)
 	if w.problem != nil {
-		why = oneLine(w.problem) + ": is ovn-k8s-watcher running?"
+		why = oneLine(w.problem) + ": is ovn-k8s-watcher running? If it is, another event of the pod says why"
 	}
 	return known{}, types.NewError(types.ErrTryAgainLater, "failed to get pod annotation", fmt.Sprintf("pod %s after %s: %s", w.pod, since(w.began), why))
 }
