@@ -27,9 +27,9 @@ var workloads []byte
 //go:embed testdata/static.yaml
 var staticPod []byte
 
-// connectJob is a format; its arguments are a name, the image and the server's address.
+// connectJob is a format; its arguments are a name, how many pods may fail, the image and the server's address.
 const connectJob = `{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": %q},
-"spec": {"completions": 10, "parallelism": 5, "backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never",
+"spec": {"completions": 10, "parallelism": 5, "backoffLimit": %d, "template": {"spec": {"restartPolicy": "Never",
 "containers": [{"name": "connect", "image": %q, "args": ["connect", "--protocol=udp", "--timeout=10s", "%v"]}]}}}}`
 
 const (
