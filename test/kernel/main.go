@@ -60,7 +60,7 @@ type place struct {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
-	least := flags.Bool("smoke", false, "only the demo, and policies and datagrams of test/e2e")
+	least := flags.Bool("smoke", false, "only the demo, and a dozen policies of test/e2e")
 	all := flags.Bool("all", false, "all packages of the kernel's datapath, except tests that passed at this commit before")
 	since := flags.String("since", "", "with -all, except tests that passed at this `commit` or a later one, too")
 	only := flags.String("run", "", "tests whose names match this regular `expression`; after a slash, one for subtests")
