@@ -170,7 +170,7 @@ func TestALocalGatewayWithoutAHelperIsDeclaredDown(t *testing.T) {
 	if status, stderr := w.once(w.args()...); status == 0 || w.down() != "" {
 		t.Errorf("after a helper before: status %d, %q, down %q", status, stderr, w.down())
 	}
-	w.script("ip address flush dev br-nexthop scope global; ip rule del pref 1646; ip -6 rule del pref 1646")
+	w.script("ip address flush dev br-nexthop scope global; ip rule del pref 1647; ip -6 rule del pref 1647")
 	if status, stderr := w.once(w.args()...); status == 0 || w.down() != "local" {
 		t.Errorf("after a boot: status %d, %q, down %q", status, stderr, w.down())
 	}

@@ -49,7 +49,7 @@ func TestALocalGatewayIsKept(t *testing.T) {
 		for _, want := range []string{
 			host.PerFirewall("-s 169.254.33.2/32 -i br-nexthop -j ACCEPT", "saddr 169.254.33.2 masquerade"), host.PerFirewall("-s fd99:33::2/128 -j MASQUERADE", "saddr fd99:33::2 masquerade"),
 			host.PerFirewall("-A FORWARD -j OVN-K8S-GATEWAY-FORWARD", "chain gw-prerouting"),
-			"fwmark 0x800/0x800 lookup 1646", "default via 169.254.33.2 dev br-nexthop", "default via fd99:33::2 dev br-nexthop",
+			"to 10.128.0.0/14 fwmark 0x800/0x800 lookup 1646", "to fd01::/48 fwmark 0x800/0x800 lookup 1646", "default via 169.254.33.2 dev br-nexthop", "default via fd99:33::2 dev br-nexthop",
 			"169.254.33.1/24 fd99:33::1/64", "ip_forward = 1", "all.forwarding = 1", "rp_filter = 2",
 		} {
 			if !strings.Contains(text, want) {
@@ -63,7 +63,7 @@ func TestALocalGatewayIsKept(t *testing.T) {
 	for what, harm := range map[string]string{
 		"iptables -F":           "for t in iptables ip6tables; do ! command -v $t >/dev/null || for i in filter mangle nat; do $t -t $i -F; done; done",
 		"nft flush ruleset":     "nft flush ruleset",
-		"no routing rule":       "ip rule del pref 1646; ip -6 rule del pref 1646",
+		"no routing rule":       "ip rule del pref 1647; ip -6 rule del pref 1647",
 		"no forwarding":         "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0",
 		"a strict reverse path": "sysctl -qw net.ipv4.conf.br-nexthop.rp_filter=1",
 		"no address":            "ip address flush dev br-nexthop scope global",
@@ -85,7 +85,8 @@ func TestALocalGatewayIsKept(t *testing.T) {
 
 // The kernel's datapath keeps the marks of packets that it puts into tunnels, and the tunnel packets pass the rules for
 // marks, too: they keep their source, which other hosts know the tunnel by. A Service with the port of tunnels works
-// nevertheless: its packets leave by the management port. Packets to a local gateway have no mark left.
+// nevertheless: its packets leave by the management port. Packets to a local gateway have no mark left. Packets of
+// wg-quick have a mark with the same bit, and go by the host's own routes.
 func TestTunnelPacketsKeepTheirSource(t *testing.T) {
 	w := newWorld(t)
 	w.script(localGateway + `
@@ -109,6 +110,15 @@ func TestTunnelPacketsKeepTheirSource(t *testing.T) {
 			return strings.HasPrefix(from(listener), want)
 		})
 	}
+	wireguard := receive(w, 51820)
+	defer wireguard.Close()
+	w.eventually("the rule for pods", func() bool {
+		return strings.Contains(w.script("ip rule"), "fwmark 0x800/0x800 lookup 1646")
+	})
+	w.eventually("a packet of WireGuard", func() bool {
+		send(w, 51820, netip.AddrPortFrom(second, 4000), netip.AddrPortFrom(host.FabricIPv4(), 51820))
+		return strings.HasPrefix(from(wireguard), second.String())
+	})
 	management, err := probe.Listen(w.Netns(), "k8s-node1")
 	if err != nil {
 		t.Fatal(err)

@@ -193,8 +193,8 @@ func TestCheck05_24_25_26_27_29_30_31_33_GatewayInit(t *testing.T) {
 				"-A OVN-K8S-GATEWAY-FORWARD -s 192.168.0.0/16 -i br-nexthop -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
 				"-A OVN-K8S-GATEWAY-SNAT -s 169.254.33.2/32 -j MASQUERADE --random-fully",
 			"iifname \"br-nexthop\" return\niifname \"k8s-*\" return\nip daddr 192.168.0.0/16 meta mark set meta mark | 0x00000800\noifname \"br-nexthop\" meta mark set meta mark & 0xfffff7ff\nip saddr 169.254.33.2 masquerade fully-random"))
-		same(t, "way to the router", l.script("ip rule show pref 1646; ip route show table 1646"),
-			"1646:\tfrom all fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
+		same(t, "way to the router", l.script("ip rule show pref 1647; ip route show table 1646"),
+			"1647:\tfrom all to 192.168.0.0/16 fwmark 0x800/0x800 lookup 1646 proto 46\ndefault via 169.254.33.2 dev br-nexthop proto 46 ")
 	})
 
 	t.Run("Check33_LoadBalancerGroups", func(t *testing.T) {
@@ -411,7 +411,7 @@ func TestAGatewayBootsBeforeTheDatabase(t *testing.T) {
 	local := "gateway-init --cluster-ip-subnet=192.168.0.0/16 --local --node-name=node2"
 	n.init(local)
 	own := func() string {
-		return n.script("ip -4 -br address show dev br-nexthop; ip route show table 1646; ip rule show pref 1646; { " + host.RulesScript + "; } | sed 's/# handle.*//; / drop /d' | grep -e '^-.*OVN-K8S' -e comment | sort")
+		return n.script("ip -4 -br address show dev br-nexthop; ip route show table 1646; ip rule show pref 1647; { " + host.RulesScript + "; } | sed 's/# handle.*//; / drop /d' | grep -e '^-.*OVN-K8S' -e comment | sort")
 	}
 	before := own()
 	n.script("ip address flush dev br-nexthop; ip route flush table 1646; " + host.LostRules() + "; ovs-vsctl set Open_vSwitch . external_ids:ovn-nb=tcp:127.0.0.1:1")

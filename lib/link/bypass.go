@@ -9,14 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Bypass routes packets with a mark to a gateway, regardless of other routes: a rule with a table of its own, for
+// A Bypass routes packets with a mark to a gateway, regardless of other routes: rules with a table of their own, for
 // one family.
 type Bypass struct {
 	Interface string
 	Via       netip.Addr
-	// Mark selects packets. No other bits of theirs may be set.
+	// Mark selects packets, and To their destinations: other programs have marks with the same bit, such as wg-quick.
 	Mark uint32
-	// Table is the routing table, and the preference of the rule. Routes of Protocol in it are ours.
+	To   []netip.Prefix
+	// Table is the routing table. Its routes and rules of Protocol are ours. The rules' preference is the next number:
+	// releases before had a rule of preference Table for all destinations, and the kernel would delete another for it.
 	Table int
 }
 
@@ -38,20 +40,39 @@ func PlanBypass(b Bypass) ([]Change, error) {
 			}),
 		})
 	}
-	want := b.rule()
-	is := func(r netlink.Rule) bool {
-		return r.Priority == want.Priority && r.Mark == want.Mark && r.Mask != nil && *r.Mask == *want.Mask
+	var want []string
+	for _, to := range b.To {
+		r := b.rule(to)
+		if want = append(want, textOf(r)); !slices.ContainsFunc(rules, func(is netlink.Rule) bool { return textOf(is) == textOf(r) }) {
+			changes = append(changes, Change{text: "add " + textOf(r), do: func() error { return ignore(netlink.RuleAdd(&r), unix.EEXIST) }})
+		}
 	}
-	if !slices.ContainsFunc(rules, is) {
-		changes = append(changes, Change{
-			text: fmt.Sprintf("add rule pref %d fwmark %#x/%#x lookup %d", b.Table, b.Mark, b.Mark, b.Table),
-			do:   func() error { return ignore(netlink.RuleAdd(want), unix.EEXIST) },
-		})
-	}
-	return changes, nil
+	rules = slices.DeleteFunc(rules, func(is netlink.Rule) bool { return slices.Contains(want, textOf(is)) })
+	return append(changes, removals(rules)...), nil
 }
 
-// EnsureBypass creates b, and returns the changes. Missing routes and rules are added; foreign ones are kept.
+// removals remove rules.
+func removals(rules []netlink.Rule) (changes []Change) {
+	for _, r := range rules {
+		changes = append(changes, Change{text: "remove " + textOf(r), removes: true, do: func() error { return ignore(netlink.RuleDel(&r), unix.ENOENT) }})
+	}
+	return changes
+}
+
+// textOf identifies a rule of ours.
+func textOf(r netlink.Rule) string {
+	to, mask := "all", r.Mark
+	if r.Dst != nil {
+		to = r.Dst.String()
+	}
+	if r.Mask != nil {
+		mask = *r.Mask
+	}
+	return fmt.Sprintf("rule pref %d to %s fwmark %#x/%#x lookup %d", r.Priority, to, r.Mark, mask, r.Table)
+}
+
+// EnsureBypass creates b, and returns the changes. Missing routes and rules are added, other rules of ours removed;
+// foreign ones are kept.
 func EnsureBypass(b Bypass) ([]Change, error) {
 	changes, err := PlanBypass(b)
 	if err != nil {
@@ -60,12 +81,12 @@ func EnsureBypass(b Bypass) ([]Change, error) {
 	return changes, apply(changes)
 }
 
-// rule is the routing rule of b.
-func (b Bypass) rule() *netlink.Rule {
+// rule is the routing rule of b for one destination.
+func (b Bypass) rule(to netip.Prefix) netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table, r.Protocol = familyOf(b.Via), b.Table, b.Table, Protocol
-	r.Mark, r.Mask = b.Mark, &b.Mark
-	return r
+	r.Family, r.Priority, r.Table, r.Protocol = familyOf(b.Via), b.Table+1, b.Table, Protocol
+	r.Dst, r.Mark, r.Mask = ipNet(to), b.Mark, &b.Mark
+	return *r
 }
 
 // PlanNoBypass lists the changes of RemoveBypass.
@@ -74,14 +95,7 @@ func PlanNoBypass(family netip.Addr, table int) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	var changes []Change
-	for _, r := range rules {
-		changes = append(changes, Change{
-			text:    fmt.Sprintf("remove rule pref %d lookup %d", r.Priority, table),
-			removes: true,
-			do:      func() error { return ignore(netlink.RuleDel(&r), unix.ENOENT) },
-		})
-	}
+	changes := removals(rules)
 	for _, r := range routes {
 		changes = append(changes, Change{
 			text:    fmt.Sprintf("remove route via %s table %d", r.Gw, table),

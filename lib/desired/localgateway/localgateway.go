@@ -23,7 +23,7 @@ const (
 	// to the gateway router. The kubelet uses the marks 0x4000 and 0x8000, the CNI
 	// plugin portmap 0x2000, the gateway helper 0x1000.
 	Mark = 0x800
-	// Table is the number of that routing table, and the preference of its rule.
+	// Table is the number of that routing table. Its rules have the next preference.
 	Table = 1646
 
 	// Host numbers in the subnet between gateway and host.

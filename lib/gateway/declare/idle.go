@@ -103,8 +103,8 @@ func forwardsLocally(all []vswitch.Interface) bool {
 		if err != nil {
 			continue // made by an earlier release
 		}
-		changes, err := link.PlanBypass(link.Bypass{Interface: localgateway.Port, Via: router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
-		if err == nil && len(changes) > 0 || !slices.ContainsFunc(here, func(p netip.Prefix) bool { return p.Masked() == router.Masked() }) {
+		there, err := link.PlanNoBypass(router.Addr(), localgateway.Table) // a route, and rules
+		if err == nil && len(there) < 2 || !slices.ContainsFunc(here, func(p netip.Prefix) bool { return p.Masked() == router.Masked() }) {
 			return false
 		}
 	}

@@ -138,7 +138,7 @@ func planBypass(links []localgateway.Link, f *firewall.Firewall) ([]link.Change,
 }
 
 func bypass(l localgateway.Link) link.Bypass {
-	return link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table}
+	return link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), To: l.Pods, Mark: localgateway.Mark, Table: localgateway.Table}
 }
 
 func texts(changes []link.Change) (lines []string) {

@@ -63,7 +63,9 @@ func (u *Uplink) planLocal(ctx context.Context, clusters []netip.Prefix) error {
 		g.IPs = append(g.IPs, l.Router)
 		g.NextHops = append(g.NextHops, l.Host.Addr())
 		u.local.state.Addresses = append(u.local.state.Addresses, l.Host)
-		u.local.bypasses = append(u.local.bypasses, link.Bypass{Interface: localgateway.Port, Via: l.Router.Addr(), Mark: localgateway.Mark, Table: localgateway.Table})
+		u.local.bypasses = append(u.local.bypasses, link.Bypass{
+			Interface: localgateway.Port, Via: l.Router.Addr(), To: l.Pods, Mark: localgateway.Mark, Table: localgateway.Table,
+		})
 		u.local.firewalls = append(u.local.firewalls, firewall.FamilyRules{Family: l.Router.Addr(), Rules: l})
 	}
 	g.MAC = ipnet.PodMAC(g.IPs[0].Addr())
