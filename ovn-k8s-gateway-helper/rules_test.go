@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/test/host"
 	"ovn-k8s/test/probe"
 )
@@ -316,6 +317,19 @@ func TestNoRouteToANetworkOfNodes(t *testing.T) {
 
 func TestHealthCheckNodePort(t *testing.T) {
 	w := newWorld(t)
+	w.script(`ovs-vsctl add-port br-int k8s-node1 -- set Interface k8s-node1 type=internal external_ids:iface-id=k8s-node1
+		ip link set k8s-node1 up; ip addr add 10.128.1.2/24 dev k8s-node1`)
+	full := w.service("full", func(s *corev1.Service) { // it leaves no room for other replies
+		s.Spec.ExternalTrafficPolicy, s.Spec.Ports = corev1.ServiceExternalTrafficPolicyLocal, nil
+		for i := range int32(10) {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: 80 + i})
+		}
+	})
+	var all []string
+	for i := range service.MaxOwnReplies / 10 {
+		all = append(all, fmt.Sprintf("10.128.1.%d@node1", 100+i))
+	}
+	w.endpoints(full, 8080, all...)
 	s := w.service("lb", func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -345,6 +359,11 @@ func TestHealthCheckNodePort(t *testing.T) {
 			return code == status && body == fmt.Sprintf(`{"service":{"namespace":"default","name":"lb"},"localEndpoints":%d,"serviceProxyHealthy":true}`, endpoints)
 		}
 	}
+	w.eventually("no room for replies", is(503, 0))
+	if got := w.appctl("service/show", "default/lb"); !strings.Contains(got, "nobody: older services leave no room for its replies here") {
+		t.Errorf("service/show: %s", got)
+	}
+	w.deleteService("full")
 	w.eventually("two endpoints", is(200, 2))
 	w.endpoints(s, 8080, "10.128.2.3@node2")
 	w.eventually("none", is(503, 0))

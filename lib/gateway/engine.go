@@ -292,7 +292,7 @@ func (e *engine) wanted() view {
 	}
 	v.host.Routed = e.objects.Routed(v.host.Routed, v.cidrs)
 	network := e.network(v)
-	e.objects.SetHosts(network.Hosts)
+	e.objects.SetHosts(network.Hosts, own)
 	v.services = e.objects.Services()
 	v.frontends = e.frontends.Of(v.services, network)
 	if h.closed(e.config) {

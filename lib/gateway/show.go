@@ -138,6 +138,8 @@ func (h *Helper) taker(v view, f service.Frontend) string {
 		return "load balancer"
 	case f.Refused != "":
 		return "nobody: the address " + f.Refused
+	case f.Resolved.Refused[v.host.Node] > 0:
+		return "nobody: older services leave no room for its replies here"
 	case h.Bridge == "" || !v.known || !v.bridge.Takes(f):
 		return "rules"
 	}

@@ -7,7 +7,8 @@ import (
 )
 
 // HealthChecks returns the number of serving endpoints on the node for each Service
-// with a health check port, by that port.
+// with a health check port, by that port: none of a Service that takes no connections
+// from outside there.
 func HealthChecks(node string, services []*service.Resolved) map[uint16]Health {
 	out := map[uint16]Health{}
 	for _, s := range services {
@@ -18,7 +19,7 @@ func HealthChecks(node string, services []*service.Resolved) map[uint16]Health {
 		addrs := map[netip.Addr]bool{}
 		for i := range s.Endpoints {
 			for _, e := range s.On(i, node) {
-				if e.State == service.Serving {
+				if e.State == service.Serving && s.Refused[node] == 0 {
 					addrs[e.Addr] = true
 				}
 			}

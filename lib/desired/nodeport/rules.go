@@ -232,7 +232,7 @@ func (b *ruleBuilder) frontend(f service.Frontend) {
 	if f.Guarded() && f.Kind != service.NodePort {
 		b.Refusals = append(b.Refusals, Refusal{f, false})
 	}
-	if f.ExternalLocal && len(f.Local(b.Host.Node)) == 0 {
+	if f.ExternalLocal && len(f.FromOutside(b.Host.Node)) == 0 {
 		// Kubernetes wants such a node to look down to a load balancer.
 		b.Refusals = append(b.Refusals, Refusal{f, false})
 	}
@@ -249,7 +249,7 @@ func (b *ruleBuilder) external(f service.Frontend) *Target {
 		t.Next = cluster
 		return t
 	}
-	local := b.few(f.OverChosen, f.Local(b.Host.Node))
+	local := b.few(f.OverChosen, f.FromOutside(b.Host.Node))
 	// Pods of other nodes count as clients outside. Without the host's address as
 	// source, the endpoint would answer them directly, and not by the host, which
 	// changed the destination.

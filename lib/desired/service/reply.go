@@ -38,6 +38,14 @@ func (r *Resolved) Replies(node string) (out []Reply) {
 	return slices.Clip(out)
 }
 
+// FromOutside are the Local endpoints on a node for connections from outside: none if the Service is Refused there.
+func (f Frontend) FromOutside(node string) Endpoints {
+	if f.Resolved.Refused[node] > 0 {
+		return nil
+	}
+	return f.Local(node)
+}
+
 // Candidates is an upper bound of the number of Replies of s from some subnets, with some slices: endpoints in several
 // slices count several times.
 func (s Service) Candidates(all []Slice, subnets []netip.Prefix) (n int) {

@@ -22,6 +22,7 @@ import (
 	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/servicecidr"
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
@@ -58,8 +59,9 @@ type Objects struct {
 	listed   []*service.Resolved           // in the order of sorted, as of the last call of Services
 	replaced []nb.Unit                     // with another pointer since
 	touched  map[nb.Unit]bool              // Services changed since the last Resolve
-	hosts    ports.Hosts                   // as of the last SetHosts
-	missing  map[string]bool               // names of awaited kinds not known yet
+	hosts    ports.Hosts                   // as of the last SetHosts, like subnets
+	subnets  []netip.Prefix
+	missing  map[string]bool // names of awaited kinds not known yet
 	pods     map[pod.Key]hostport.Pod
 	control  map[string]bool               // Nodes of the control plane
 	located  bool                          // whether Nodes are known
@@ -252,16 +254,27 @@ func (o *Objects) Resolve([]string) (parts []string) {
 	return parts
 }
 
-// SetHosts records the sorted addresses of hosts: Services do not get ports of every node there. All parts depend on them.
-func (o *Objects) SetHosts(addrs ports.Hosts) {
-	if slices.Equal(o.hosts, addrs) {
-		return
+// SetHosts records the sorted addresses of hosts: Services do not get ports of every node there. It records the subnets of Node's
+// pods, too, none without a management port: Services with too many replies from them are refused. All parts depend on both.
+func (o *Objects) SetHosts(addrs ports.Hosts, subnets []netip.Prefix) {
+	var touched []nb.Unit
+	if !slices.Equal(o.hosts, addrs) {
+		o.hosts, touched = addrs, o.world.Put(addrs)
 	}
-	o.hosts = addrs
-	for _, u := range o.world.Put(addrs) {
+	if !slices.Equal(o.subnets, subnets) {
+		o.subnets = subnets
+		nodes := map[string][]netip.Prefix{}
+		if len(subnets) > 0 {
+			nodes[o.Node] = subnets
+		}
+		touched = append(touched, o.world.Put(topology.Cluster{Nodes: nodes})...)
+	}
+	for _, u := range touched {
 		o.touched[u] = true
 	}
-	o.Resolve(nil)
+	if len(touched) > 0 {
+		o.Resolve(nil)
+	}
 }
 
 // Services lists the Services with load balancing, sorted by name. The result may not be changed.

@@ -105,7 +105,7 @@ func TestPortsOfNodesAtAddressesOfHosts(t *testing.T) {
 		steps := []func(){
 			func() { o.takeService(kube.Event{Object: door}) },
 			func() { o.takeService(kube.Event{Object: web}) },
-			func() { o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")}) },
+			func() { o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")}, nil) },
 		}
 		for i := range steps {
 			steps[(order+i)%3]()
@@ -237,7 +237,7 @@ func TestAddressesOfHostsConcernFewServices(t *testing.T) {
 	}
 	o.Resolve(nil)
 	before := o.Services()
-	o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")})
+	o.SetHosts(ports.Hosts{netip.MustParseAddr("192.0.2.1")}, nil)
 	after := o.Services()
 	if len(after) != 3 || before[0] == after[0] || before[1] != after[1] || before[2] != after[2] {
 		t.Errorf("before %v, after %v", before, after)
