@@ -246,6 +246,7 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	if r := n.run("bridges-to-nic breth0"); r.Status != 1 || !strings.Contains(r.Err, "nics-to-bridge of eth0 waits until") {
 		t.Errorf("a move while another waits: %+v", r)
 	}
+	has(t, n.does("nics-to-bridge --recover").Out, "nics-to-bridge of eth0 waits until")
 	n.awaitState(before)
 
 	n.does("nics-to-bridge eth0 --confirm-within=2s")

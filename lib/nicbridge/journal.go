@@ -31,7 +31,15 @@ type journal struct {
 	// vSwitch's database remain.
 	Boot     string    `json:"boot"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	Snapshot Snapshot  `json:"snapshot"`
+	// By is the program that made the move by itself. "": an operator made it, or a former release; no program confirms it.
+	By       string   `json:"by,omitempty"`
+	Snapshot Snapshot `json:"snapshot"`
+}
+
+// waits reports whether the move waits for Confirm now.
+func (j journal) waits() (bool, error) {
+	boot, err := bootID()
+	return err == nil && j.Phase == unconfirmed && j.Boot == boot && time.Now().Before(j.Deadline), err
 }
 
 // A store is the directory of the journals.

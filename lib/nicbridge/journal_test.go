@@ -187,3 +187,37 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// A program confirms its own moves, and not those of an operator or of a former release, whose journal names no program. A move
+// that waits is not interrupted.
+func TestUnconfirmed(t *testing.T) {
+	t.Setenv("OVS_DBDIR", t.TempDir())
+	st := store{stateDir()}
+	if err := os.Mkdir(st.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(bridge, by, boot string, deadline time.Duration) {
+		t.Helper()
+		if err := st.write(journal{Phase: unconfirmed, Boot: boot, By: by, Deadline: time.Now().Add(deadline), Snapshot: Snapshot{Bridge: bridge}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(what string, interrupted bool) {
+		t.Helper()
+		bridges, some, err := Unconfirmed("ovnkube")
+		if err != nil || !slices.Equal(bridges, []string{"breth0"}) || some != interrupted {
+			t.Errorf("%s: %q, interrupted: %v, %v", what, bridges, some, err)
+		}
+	}
+	write("breth0", "ovnkube", boot, time.Hour)
+	write("breth1", "", boot, time.Hour)
+	expect("moves that wait", false)
+	write("breth2", "ovnkube", boot, -time.Hour)
+	expect("a move past its deadline", true)
+	write("breth2", "ovnkube", "the one before", time.Hour)
+	expect("a move before a reboot", true)
+}

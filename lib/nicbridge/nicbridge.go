@@ -21,6 +21,7 @@ import (
 	"ovn-k8s/lib/daemon"
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
+	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
@@ -53,7 +54,7 @@ func usual() limits { return limits{20 * time.Second, 600 * time.Millisecond, 10
 type Command struct {
 	// Settings are the settings from the command line, see settings.Flags.Map.
 	Settings map[string]string
-	// Names are NICs, or bridges.
+	// Names are NICs, or bridges. For Confirm: bridges, none for those of all moves.
 	Names []string
 	// DryRun prints the steps and changes nothing.
 	DryRun bool
@@ -67,7 +68,8 @@ type Command struct {
 	Watch string
 	// Unwatched makes the move also if that process cannot be started, such as in a container.
 	Unwatched bool
-	// Mark are keys for external_ids of a bridge made by the move, to find it again.
+	// Mark are keys for external_ids of a bridge made by the move, to find it again. A program that moves NICs by itself has
+	// its name there, as names.MovedBy.
 	Mark map[string]string
 	// Out gets the result, Err warnings.
 	Out, Err io.Writer
@@ -236,7 +238,7 @@ func (s *session) move(ctx context.Context, d Direction, name string) error {
 	// From here on, a lost terminal must not interrupt the move.
 	ctx = context.WithoutCancel(ctx)
 	want := s.listen(ctx, snap, d)
-	j := journal{Direction: d, Phase: changing, Boot: boot, Snapshot: snap}
+	j := journal{Direction: d, Phase: changing, Boot: boot, By: s.Mark[names.MovedBy], Snapshot: snap}
 	if s.ConfirmWithin > 0 {
 		j.Deadline = time.Now().Add(s.ConfirmWithin)
 	}

@@ -9,17 +9,23 @@ import (
 )
 
 // Recover undoes interrupted moves, and finishes the cleanup of verified ones. A move past its deadline for Confirm
-// is undone, too.
+// is undone, too. One that waits for Confirm stays.
 func Recover(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	return s.recover(ctx, s.overdue)
+	return s.recover(ctx, func(j journal) (bool, error) {
+		waits, err := j.waits()
+		if waits {
+			fmt.Fprintln(s.Out, j.toConfirm())
+		}
+		return !waits, err
+	})
 }
 
-// Confirm makes unconfirmed moves permanent.
+// Confirm makes unconfirmed moves permanent: those of the bridges in c.Names, or all.
 func Confirm(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
@@ -30,7 +36,9 @@ func Confirm(ctx context.Context, c Command) error {
 	if err != nil {
 		return err
 	}
-	waiting = slices.DeleteFunc(waiting, func(j journal) bool { return j.Phase != unconfirmed })
+	waiting = slices.DeleteFunc(waiting, func(j journal) bool {
+		return j.Phase != unconfirmed || len(c.Names) > 0 && !slices.Contains(c.Names, j.Snapshot.Bridge)
+	})
 	if len(waiting) == 0 {
 		return errors.New("nothing waits for confirm: it was confirmed already, or its time was over and it has been undone")
 	}
@@ -45,29 +53,24 @@ func Confirm(ctx context.Context, c Command) error {
 	return errors.Join(errs...)
 }
 
-// Unconfirmed returns the bridges of moves that wait for Confirm now.
-func Unconfirmed() ([]string, error) {
+// Unconfirmed returns the bridges of moves by a program that wait for Confirm now, see Command.Mark. interrupted reports
+// whether Recover has something to do, for moves by anybody.
+func Unconfirmed(by string) (bridges []string, interrupted bool, err error) {
 	all, err := store{stateDir()}.all()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
-	var bridges []string
 	for _, j := range all {
-		if j.Phase == unconfirmed && j.Boot == boot && time.Now().Before(j.Deadline) {
+		waits, err := j.waits()
+		if err != nil {
+			return nil, false, err
+		}
+		interrupted = interrupted || !waits
+		if waits && j.By == by {
 			bridges = append(bridges, j.Snapshot.Bridge)
 		}
 	}
-	return bridges, nil
-}
-
-// Interrupted reports whether Recover has something to do.
-func Interrupted() (bool, error) {
-	all, err := store{stateDir()}.all()
-	return len(all) > 0, err
+	return bridges, interrupted, nil
 }
 
 // retryInterval is the watchdog's delay between tries.
@@ -140,15 +143,17 @@ func wait(ctx context.Context, d time.Duration) bool {
 // overdue reports whether a journal is to be recovered now. It returns an error for a move waiting for Confirm: no
 // other move can start.
 func (s *session) overdue(j journal) (bool, error) {
-	boot, err := bootID()
-	if err != nil {
-		return false, err
+	waits, err := j.waits()
+	if waits {
+		err = errors.New(j.toConfirm())
 	}
-	if j.Phase == unconfirmed && j.Boot == boot && time.Now().Before(j.Deadline) {
-		return false, fmt.Errorf("%s of %s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone",
-			j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)
-	}
-	return true, nil
+	return !waits, err
+}
+
+// toConfirm says what to do about a move that waits for Confirm.
+func (j journal) toConfirm() string {
+	return fmt.Sprintf("%s of %s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone",
+		j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)
 }
 
 // recover undoes or completes the journals that are due.

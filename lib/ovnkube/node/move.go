@@ -112,6 +112,7 @@ func (p *pass) confirm(ctx context.Context, c nicbridge.Command, bridge string) 
 	if unreached != nil {
 		return errors.Join(fmt.Errorf("the API server does not answer by bridge %s, so the move was undone: %w", bridge, unreached), failed)
 	}
+	c.Names = []string{bridge}
 	return nicbridge.Confirm(ctx, c)
 }
 
@@ -137,9 +138,10 @@ func reach(alive func() error, undone <-chan struct{}) (unreached error) {
 	}
 }
 
-// recoverMoves undoes moves that were interrupted, and confirms those of a former process.
+// recoverMoves undoes moves that were interrupted, and confirms those of a former process with this role. Moves of an
+// operator are left to 'ovn-k8s-util confirm' until their deadline.
 func (p *pass) recoverMoves(ctx context.Context) error {
-	unconfirmed, err := nicbridge.Unconfirmed()
+	unconfirmed, interrupted, err := nicbridge.Unconfirmed(names.Ovnkube)
 	if err != nil {
 		return err
 	}
@@ -151,9 +153,8 @@ func (p *pass) recoverMoves(ctx context.Context) error {
 			return err
 		}
 	}
-	interrupted, err := nicbridge.Interrupted()
-	if err != nil || !interrupted {
-		return err
+	if !interrupted {
+		return nil
 	}
 	if p.found != nil {
 		return waiting("a move of a NIC was interrupted: the role finishes it when it starts")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -77,6 +78,26 @@ func TestUndoneMove(t *testing.T) {
 	w.start("gateway-mode=shared")
 	w.complete()
 	has(t, w.script("ip route"), "default via 198.18.0.1 dev breth0")
+}
+
+// An operator's move with --confirm-within is undone, though the role could reach the API server during it by another NIC. It is
+// no failure of the role.
+func TestOperatorsMove(t *testing.T) {
+	w := newShared(t, "n52")
+	before := w.settled()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, log, err := w.Run(w.ctx, self, "move", "eth1"); err != nil {
+		t.Fatal(err, log)
+	}
+	w.script("ovs-vsctl port-to-br eth1")
+	w.becomes("a move that nobody confirms", before)
+	if log := w.role.Output(); strings.Contains(log, "trying again") {
+		t.Error(log)
+	}
+	w.until("check", func() error { return w.check("gateway-mode=shared") })
 }
 
 // Another DHCP lease or router: the claim follows the host's default route.

@@ -28,6 +28,7 @@ import (
 	"ovn-k8s/lib/desired/nodesubnet"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nicbridge"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/vlog"
@@ -43,8 +44,9 @@ import (
 var shimDir string
 
 // This test is also the program on the hosts: NAME.test node|clean|check OPTION=VALUE… and NAME.test watchdog BRIDGE.
+// NAME.test move NIC is an operator's nics-to-bridge that nobody confirms.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"node", "clean", "check", WatchCommand}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"node", "clean", "check", "move", WatchCommand}, os.Args[1]) {
 		if err := program(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -70,10 +72,14 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// program runs the roles of a node's process, its clean-up, its comparison, or the guard of a move.
+// program runs the roles of a node's process, its clean-up, its comparison, a move, or the guard of one.
 func program(what string, args []string) error {
 	if what == WatchCommand {
 		return Watch(context.Background(), "", os.Stderr, args[0])
+	}
+	if what == "move" {
+		c := nicbridge.Command{Names: args, ConfirmWithin: 10 * time.Second, Watch: WatchCommand, Out: os.Stdout, Err: os.Stderr}
+		return nicbridge.Move(context.Background(), nicbridge.ToBridge, c)
 	}
 	flags := map[string]string{}
 	for _, a := range args {
