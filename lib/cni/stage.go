@@ -74,7 +74,7 @@ func readStage(ctx context.Context, c config.Config, port string) ([]libovsdb.Op
 	if err != nil {
 		return nil, fmt.Errorf("reading external_ids:ovn-remote: %w", err)
 	}
-	files := ovsdb.Files{PrivateKey: c.NBPrivateKey, Certificate: c.NBCertificate, CACert: c.NBCACert}
+	files := ovsdb.Files{PrivateKey: c.SBPrivateKey, Certificate: c.SBCertificate, CACert: c.SBCACert}
 	if strings.Contains(c.OVNRemote, "ssl:") && !exists(files.CACert) {
 		return nil, fmt.Errorf("no CA certificate %s found", files.CACert) // fetching it is not the plugin's task
 	}
