@@ -37,11 +37,12 @@ type Cluster struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	events   record.EventBroadcaster
-	election *kubernetes.Clientset         // see electionClient
-	leader   atomic.Pointer[string]        // see Leader
-	refused  atomic.Pointer[error]         // see ElectionError
-	held     atomic.Pointer[time.Duration] // see Leads
-	clock    func() time.Duration          // sinceBoot but for tests
+	server   *rest.Config
+	election atomic.Pointer[kubernetes.Clientset] // see electionClient; Lead makes one for its times
+	leader   atomic.Pointer[string]               // see Leader
+	refused  atomic.Pointer[error]                // see ElectionError
+	held     atomic.Pointer[time.Duration]        // see Leads
+	clock    func() time.Duration                 // sinceBoot but for tests
 }
 
 // NewCluster returns a client of config's API server. component is the source of its Events, which are about objects of
@@ -70,11 +71,12 @@ func NewCluster(config *rest.Config, component string, share Sharing, more ...Ki
 	if err != nil {
 		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
 	}
-	election, err := electionClient(config)
+	election, err := electionClient(config, defaultTimes())
 	if err != nil {
-		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
+		return nil, err
 	}
-	c := &Cluster{Informers: informers, clients: clients, metadata: meta, election: election, events: record.NewBroadcaster(), clock: sinceBoot}
+	c := &Cluster{Informers: informers, clients: clients, metadata: meta, server: config, events: record.NewBroadcaster(), clock: sinceBoot}
+	c.election.Store(election)
 	c.events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	c.recorder = c.events.NewRecorder(all, corev1.EventSource{Component: component})
 	return c, nil
@@ -161,7 +163,7 @@ func otherUID(err error) bool {
 
 // UID identifies the cluster: the UID of the namespace kube-system. It needs only permission to list namespaces.
 func (c *Cluster) UID(ctx context.Context) (string, error) {
-	list, err := c.election.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	list, err := c.election.Load().CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
@@ -187,7 +189,7 @@ func (c *Cluster) ReadNode(ctx context.Context, name string) (*corev1.Node, erro
 
 // Alive returns an error unless the API server answers.
 func (c *Cluster) Alive(ctx context.Context) error {
-	if err := c.election.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil && Unreachable(err) {
+	if err := c.election.Load().Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil && Unreachable(err) {
 		return fmt.Errorf("asking the API server: %w", err)
 	}
 	return nil

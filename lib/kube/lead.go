@@ -42,16 +42,21 @@ const returnTime = 2 * time.Second
 // Duration to return.
 func (t LeaseTimes) leadTime() time.Duration { return t.Duration - min(returnTime, t.Duration/5) }
 
-// electionTimeout bounds each request. Without it, a request over a connection lost by a firewall or router would
-// block for most of a minute, and the Lease would expire.
-const electionTimeout = 3 * time.Second
+// requestTimeout bounds each request. Without it, a request over a connection lost by a firewall or router would block for
+// most of a minute, and the Lease would expire. Longer times are for a slow API server; two requests may time out before
+// the RenewDeadline. client-go recommends half of it (NewFromKubeconfig of resourcelock), with no time for a third one.
+func (t LeaseTimes) requestTimeout() time.Duration { return max(3*time.Second, t.RenewDeadline*2/5) }
 
 // electionClient is for Leases and reads before leading. It uses HTTP/1.1, in which a request that times out also
 // closes its connection: the connection may be dead.
-func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
+func electionClient(config *rest.Config, times LeaseTimes) (*kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout, config.NextProtos = electionTimeout, []string{"http/1.1"}
-	return kubernetes.NewForConfig(config)
+	config.Timeout, config.NextProtos = times.requestTimeout(), []string{"http/1.1"}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a Kubernetes client: %w", err)
+	}
+	return clients, nil
 }
 
 // Lead runs lead whenever this process holds the Lease, and cancels its context as soon as the Lease may be lost. It
@@ -62,6 +67,12 @@ func electionClient(config *rest.Config) (*kubernetes.Clientset, error) {
 // If Candidate.Dead reports that the holder has ended, the Lease is free at once. Otherwise, after a crash, another
 // process takes it within the duration of the Lease and one or two retries, by default 15 s at most.
 func (c *Cluster) Lead(ctx context.Context, log *logrus.Entry, lease types.NamespacedName, who Candidate, lead func(context.Context) error) error {
+	who.Times = cmp.Or(who.Times, defaultTimes())
+	election, err := electionClient(c.server, who.Times)
+	if err != nil {
+		return err
+	}
+	c.election.Store(election)
 	for ctx.Err() == nil {
 		err, ended := c.leadOnce(ctx, log, lease, who, lead)
 		if ended {
@@ -160,7 +171,7 @@ func (l *lock) renew(write func() error) error {
 // release releases the Lease if it is still ours, so that others need not wait for its expiry. The release of
 // LeaderElector could take it from another holder.
 func (l *lock) release(log *logrus.Entry) {
-	ctx, cancel := context.WithTimeout(context.Background(), electionTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.times.requestTimeout())
 	defer cancel()
 	held, _, err := l.Get(ctx)
 	if err == nil && held.HolderIdentity == l.Identity() {
@@ -194,13 +205,12 @@ func (c *Cluster) leadOnce(ctx context.Context, log *logrus.Entry, lease types.N
 	started, abandoned := make(chan context.Context), make(chan struct{})
 	held, lose := context.WithCancel(context.Background())
 	defer lose()
-	times := cmp.Or(who.Times, defaultTimes())
 	l := &lock{
-		times: times, timer: time.AfterFunc(times.leadTime(), lose), clock: c.clock, dead: who.Dead, unable: who.Unable, failed: c.noteElection, held: &c.held,
-		namespaces: c.election.CoreV1().Namespaces(),
+		times: who.Times, timer: time.AfterFunc(who.Times.leadTime(), lose), clock: c.clock, dead: who.Dead, unable: who.Unable, failed: c.noteElection, held: &c.held,
+		namespaces: c.election.Load().CoreV1().Namespaces(),
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name},
-			Client:     c.election.CoordinationV1(),
+			Client:     c.election.Load().CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: who.Identity},
 		},
 	}
@@ -277,7 +287,7 @@ type Holding struct {
 
 // Holder reads a Lease that this process does not compete for. A missing Lease is the zero Holding.
 func (c *Cluster) Holder(ctx context.Context, lease types.NamespacedName) (Holding, error) {
-	l, err := c.election.CoordinationV1().Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+	l, err := c.election.Load().CoordinationV1().Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Holding{}, nil
 	}
