@@ -176,11 +176,22 @@ func (o Options) args() []string {
 // certificates and port. It returns when it is ready.
 func (c *Cluster) Restart(ctx context.Context) error {
 	c.Stop()
-	if err := c.start(ctx); err != nil {
+	err := c.start(ctx)
+	if err != nil && etcdPortTaken(c.complaint()) {
+		c.Kill()
+		err = c.start(ctx) // with other ports
+	}
+	if err != nil {
 		c.Kill()
 		return fmt.Errorf("starting a control plane: %w: %s", err, c.complaint())
 	}
 	return nil
+}
+
+// etcdPortTaken reports whether kcluster ended because another process took a port between kcluster's search for a free one
+// and etcd's use of it.
+func etcdPortTaken(complaint string) bool {
+	return strings.Contains(complaint, "starting etcd: ") && strings.HasSuffix(complaint, "address already in use")
 }
 
 // start starts the process and waits for its readiness line.
