@@ -453,16 +453,34 @@ func TestAPortOfAnOlderReleaseTakesItsInterface(t *testing.T) {
 		w.Put(p.DeepCopy())
 	}
 	w.Allocate()
-	for _, when := range []string{"at first", "after a restart"} {
-		for name, want := range map[string]string{"old": "", "new": string(pods["new"].UID)} {
-			rows, err := w.Rows(nb.Unit("pod/default/" + name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := rows[0].Model.(*nbdb.LogicalSwitchPort).Options[names.IfaceIDVer]; got != want {
+	expect := func(when string, want map[string]string) {
+		t.Helper()
+		for name, want := range want {
+			port := rowsOf(t, w, nb.Unit("pod/default/"+name))[0].Model.(*nbdb.LogicalSwitchPort)
+			if got := port.Options[names.IfaceIDVer]; got != want {
 				t.Errorf("%s the port of %s is bound only by interfaces of UID %q, want %q", when, name, got, want)
 			}
 		}
-		w = restarted(w, pods)
 	}
+	want := map[string]string{"old": "", "new": string(pods["new"].UID)}
+	expect("at first", want)
+	w = restarted(w, pods)
+	expect("after a restart", want)
+	record := w.Facts().Cluster
+	w = NewWorld() // of an emptied database
+	w.Put(record)
+	for _, p := range pods {
+		w.Put(p.DeepCopy())
+	}
+	w.Allocate()
+	expect("with an emptied database", want)
+	w = restarted(w, pods)
+	expect("after the next restart", want)
+	run(w, pods)
+	expect("once it runs", want)
+	next := newPod("old", "n1") // as of a StatefulSet
+	next.UID = "uid-next"
+	w.Put(next)
+	w.Allocate()
+	expect("made again", map[string]string{"old": "uid-next"})
 }

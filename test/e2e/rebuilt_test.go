@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/lib/names"
 	"ovn-k8s/test/kubelet"
 	"ovn-k8s/test/probe"
 	"ovn-k8s/test/require"
@@ -16,7 +19,7 @@ import (
 
 // T2: streams of both families, between pods and from pods to the outside, survive the removal of a node, a database
 // emptied while the watcher runs, and one rebuilt while no watcher runs, as in debugging.md; the last also streams from
-// outside to a NodePort. TestMain checks that no ovn-controller aborted.
+// outside to a NodePort. One pod has the interface of an older release then. TestMain checks that no ovn-controller aborted.
 func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	require.Nothing(t, require.Cluster, world.Missing())
 	ctx := context.WithoutCancel(t.Context())
@@ -95,6 +98,13 @@ func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	}
 	before := zones()
 	must(cluster.KillWatcher(ctx))
+	_, err = cluster.Central.NBCtl("remove", "Logical_Switch_Port", "default_client", "options", names.IfaceIDVer)
+	must(err)
+	eventually(t, "the client's port takes any interface", func() bool {
+		options, err := cluster.Central.SBCtl("--bare", "--columns=options", "find", "Port_Binding", "logical_port=default_client")
+		return err == nil && !strings.Contains(options, names.IfaceIDVer)
+	})
+	sh(t, gateway, "ovs-vsctl remove Interface $(ovs-vsctl --bare --columns=_uuid find Interface external_ids:iface-id=default_client) external_ids "+names.IfaceIDVer)
 	northd("pause")
 	cluster.Central.StopNB()
 	must(cluster.Central.StartEmptyNB())
@@ -102,8 +112,14 @@ func TestStreamsSurviveRebuiltDatabases(t *testing.T) {
 	consistent(t)
 	northd("resume")
 	consistent(t)
+	after := zones()
+	_, err = cluster.Kube.CreatePod(ctx, "default", "later", "minion1", nil)
+	must(err)
+	_, err = cluster.AwaitPod(t.Context(), "default", "later") // then ovn-controller there has all rows
+	must(err)
+	must(cluster.Kube.Client().CoreV1().Pods("default").Delete(ctx, "later", metav1.DeleteOptions{}))
 	alive("a database rebuilt while no watcher ran")
-	if diff := cmp.Diff(before, zones()); diff != "" {
+	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("zones of conntrack after a database rebuilt while no watcher ran (-before +after):\n%s", diff)
 	}
 }

@@ -241,6 +241,7 @@ func (x *Index) Put(p Pod) []nb.Unit {
 	}
 	p.Node = n.shared.node
 	now := &podState{Pod: p}
+	now.anyInterface = len(p.StatusIPs) > 0 // it runs already: if the database was emptied, perhaps since an older release
 	x.all[p.Key] = now
 	n.pods[p.Key] = true
 	now.former = n.recall(p)
