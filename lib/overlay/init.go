@@ -52,7 +52,7 @@ func (i Init) parse() (membership.Node, error) {
 	n.Subnets, err1 = clusters(i.ClusterSubnet, topology.MinHosts)
 	n.Pods, err2 = ipnet.ParseSubnets(i.NodeSubnet, topology.MinHosts)
 	if err := errors.Join(err1, err2); err != nil {
-		return n, errors.Join(topology.CheckNodeName(i.NodeName), err)
+		return n, errors.Join(topology.CheckNewName(i.NodeName), err)
 	}
 	empty := topology.Cluster{Subnets: n.Subnets, Nodes: map[string][]netip.Prefix{}}
 	_, err := empty.WithNode(i.NodeName, n.Pods)

@@ -159,12 +159,20 @@ func (a *Allocator) Allocate() []string {
 func (a *Allocator) oldestFirst(list map[string]bool) []*node {
 	var nodes []*node
 	for name := range list {
-		if n := a.nodes[name]; n != nil && topology.CheckNodeName(name) == nil {
+		if n := a.nodes[name]; n != nil && a.checkName(name) == nil {
 			nodes = append(nodes, n)
 		}
 	}
 	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Name, b.Name)) })
 	return nodes
+}
+
+// checkName returns the problem of a node's name, or nil. A node with subnets keeps them under a name that is too long for a new one.
+func (a *Allocator) checkName(name string) error {
+	if len(a.previous[name]) > 0 || len(a.Subnets(name)) > 0 {
+		return topology.CheckNodeName(name)
+	}
+	return topology.CheckNewName(name)
 }
 
 // claim gives a node those of subnets that it may have, are free, and of a family in which it has none.
@@ -269,7 +277,7 @@ func (a *Allocator) Problem(name string) *feature.Problem {
 	if n == nil {
 		return nil
 	}
-	if err := topology.CheckNodeName(name); err != nil {
+	if err := a.checkName(name); err != nil {
 		return &feature.Problem{Reason: "BadNodeName", Message: err.Error()}
 	}
 	if n.full {

@@ -254,7 +254,8 @@ func TestRounds(t *testing.T) {
 // An annotation is a wish. If it is not granted, the Problem says why.
 func TestWishes(t *testing.T) {
 	a := New(parse(t, "10.0.0.0/16/24"))
-	a.Restore(map[string][]netip.Prefix{"old": prefixes("10.0.9.0/25"), "gone": prefixes("10.0.8.0/24")}, nil)
+	long := strings.Repeat("a.", 120) + "a"
+	a.Restore(map[string][]netip.Prefix{"old": prefixes("10.0.9.0/25"), "gone": prefixes("10.0.8.0/24"), long: prefixes("10.0.7.0/24")}, nil)
 	for _, n := range []Node{
 		{Name: "old", Created: 9, Wish: prefixes("10.0.3.0/24")},
 		{Name: "a", Created: 1, Wish: prefixes("10.0.5.0/24")},
@@ -264,6 +265,8 @@ func TestWishes(t *testing.T) {
 		{Name: "e", Created: 5, Wish: prefixes("10.0.9.0/24")},
 		{Name: "f", Created: 6, Wish: prefixes("10.0.8.0/24")},
 		{Name: "join", Created: 0},
+		{Name: long, Created: 0},
+		{Name: long + "b", Created: 0},
 	} {
 		a.Put(n)
 	}
@@ -277,6 +280,8 @@ func TestWishes(t *testing.T) {
 		{"e", "10.0.13.0/24", "which another node has"},
 		{"f", "10.0.8.0/24", ""},
 		{"join", "", "is the name of the join switch"},
+		{long, "10.0.7.0/24", ""}, // as recorded by an earlier release
+		{long + "b", "", "have room for 232"},
 	} {
 		p := a.Problem(tt.name)
 		if got := ipnet.Join(a.Subnets(tt.name)); got != tt.subnets || (p != nil) != (tt.problem != "") || p != nil && !strings.Contains(p.Message, tt.problem) {

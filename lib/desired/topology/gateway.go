@@ -56,6 +56,8 @@ func (c Cluster) WithGateway(name string, g Gateway, taken ...netip.Addr) (Clust
 	g.First = c.Gateways[name].First
 	if old, ok := c.Gateways[name]; ok {
 		g.Join = old.Join
+	} else if err := CheckNewName(name); err != nil {
+		return c, err
 	}
 	c, err := c.add(name, g, taken)
 	c.Gateways = c.Gateways.oneFirst()

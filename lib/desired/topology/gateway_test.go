@@ -286,6 +286,7 @@ func TestBadGateways(t *testing.T) {
 		{"gw", func(g *Gateway) { g.Chassis = "chassis-2" }, "eth1 is the interface of gateway Gw2 already"},
 		{"gw2", func(*Gateway) {}, "there is a gateway Gw2 already"},
 		{"g w", func(*Gateway) {}, `node name "g w" is not a DNS name`},
+		{strings.Repeat("a.", 120) + "a", func(*Gateway) {}, "have room for 232: choose a shorter one"},
 	} {
 		g := gateway(5)
 		tt.change(&g)

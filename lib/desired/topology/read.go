@@ -121,7 +121,7 @@ func (r *reader) readNode(node, value string) error {
 		return nil
 	}
 	r.conflict = true
-	with, err := r.withNode(node, subnets, 1)
+	with, err := r.withNode(node, subnets, 1, CheckNodeName(node))
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (r *reader) readSlowly(key, value string) (err error) {
 		if err != nil {
 			return err
 		}
-		with, err := r.withNode(node, subnets, 1)
+		with, err := r.withNode(node, subnets, 1, CheckNodeName(node))
 		if err == nil {
 			r.Cluster = with
 		}

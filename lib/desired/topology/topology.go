@@ -93,7 +93,7 @@ func (c Cluster) Resize(subnets, join []netip.Prefix) (Cluster, error) {
 // WithNode returns c with a node of the given subnets, in place of the node's earlier
 // ones. The error lists every problem of the input.
 func (c Cluster) WithNode(node string, subnets []netip.Prefix) (Cluster, error) {
-	return c.withNode(node, subnets, families(c.Subnets))
+	return c.withNode(node, subnets, families(c.Subnets), CheckNewName(node))
 }
 
 // families is the number of families of subnets.
@@ -105,13 +105,10 @@ func families(subnets []netip.Prefix) (n int) {
 }
 
 // withNode is WithNode for a node with at least least subnets: while a cluster
-// becomes dual stack, nodes follow one by one.
-func (c Cluster) withNode(node string, subnets []netip.Prefix, least int) (Cluster, error) {
+// becomes dual stack, nodes follow one by one. badName is the problem of its name, or nil.
+func (c Cluster) withNode(node string, subnets []netip.Prefix, least int, badName error) (Cluster, error) {
 	sw := names.NodeSwitch(node)
-	var errs []error
-	if err := CheckNodeName(node); err != nil {
-		errs = append(errs, err)
-	}
+	errs := []error{badName}
 	if len(subnets) < least || !c.fits(subnets) {
 		errs = append(errs, fmt.Errorf("subnets %s of node %s are outside the cluster subnets: give one %s", ipnet.Join(subnets), sw, choice(c.Subnets)))
 	}
@@ -173,6 +170,17 @@ func CheckNodeName(node string) error {
 		return fmt.Errorf("node name %q is the name of the join switch: choose another one", node)
 	}
 	return nil
+}
+
+// maxName is the length of the longest name whose keys in the ConfigMap of the topology are valid.
+const maxName = validation.DNS1123SubdomainMaxLength - len(names.LostPrefix+names.GatewayPrefix)
+
+// CheckNewName is CheckNodeName for a node or gateway that is not recorded yet. Names recorded by earlier releases may be longer.
+func CheckNewName(node string) error {
+	if err := CheckNodeName(node); err != nil || len(node) <= maxName {
+		return err
+	}
+	return fmt.Errorf("node name %q has %d characters, and the keys of ConfigMap %s have room for %d: choose a shorter one", node, len(node), names.TopologyConfigMap, maxName)
 }
 
 // NodeNames lists the names of the nodes' switches in alphabetical order.

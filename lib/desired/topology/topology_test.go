@@ -63,6 +63,7 @@ Logical_Switch_Port k8s-kube-master addresses=["0a:58:c0:a8:01:02 192.168.1.2 fd
 func TestRegistryRoundTrip(t *testing.T) {
 	c := dual(t).WithChassis("Kube-Master", "chassis-1")
 	c.NumberedBy, c.NextSubnets = names.Ovnkube, []netip.Prefix{netip.MustParsePrefix("10.0.9.0/24")}
+	c.Nodes[strings.Repeat("a.", 120)+"a"] = prefixes("192.168.9.0/24,fd01:0:0:9::/64") // recorded by an earlier release
 	back, err := ReadRegistry(c.Registry())
 	if err != nil || !back.Equal(c) {
 		t.Errorf("%+v, %v; want %+v", back, err, c)
@@ -73,7 +74,7 @@ func TestRegistryRoundTrip(t *testing.T) {
 	}
 	bad := c.Registry()
 	bad["ovn-k8s-node-other"] = "192.168.1.128/25,fd01:0:0:2::/64"
-	if back, err := ReadRegistry(bad); err == nil || !strings.Contains(err.Error(), "overlaps") || len(back.Nodes) != 1 {
+	if back, err := ReadRegistry(bad); err == nil || !strings.Contains(err.Error(), "overlaps") || len(back.Nodes) != 2 {
 		t.Errorf("%+v, %v", back.Nodes, err)
 	}
 }
@@ -90,6 +91,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		{"node_2", "192.168.2.0/24,fd01:0:0:2::/64", []string{`node name "node_2" is not a DNS name`}},
 		{"join", "192.168.2.0/24,fd01:0:0:2::/64", []string{"name of the join switch"}},
 		{"a b", "10.0.0.0/24", []string{"DNS name", "outside"}},
+		{strings.Repeat("a.", 116) + "a", "192.168.2.0/24,fd01:0:0:2::/64", []string{"has 233 characters, and the keys of ConfigMap ovn-k8s-topology have room for 232"}},
 	} {
 		_, err := c.WithNode(tt.node, prefixes(tt.subnets))
 		for _, want := range tt.want {

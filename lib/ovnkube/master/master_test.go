@@ -291,11 +291,15 @@ func TestRowsOfAGatewayAreMadeOnce(t *testing.T) {
 	}
 }
 
-// AC-26: the database was emptied, and no master ran: the copy has the subnets. Without the copy, the annotations have.
+// AC-26: the database was emptied, and no master ran: the copy has the subnets. Without the copy, the annotations have. A Node
+// with a name that is too long for a key of the copy keeps nobody from it.
 func TestEmptiedDatabase(t *testing.T) {
 	const ranges = "10.0.0.0/16/24"
 	n := newNetwork(t)
 	m := n.start(ranges, false)
+	long := strings.Repeat("a.", 120) + "a"
+	n.node(long, func(node *corev1.Node) { node.Labels = nil }) // a label has at most 63 characters
+	n.awaitEvent(long, "BadNodeName", "choose a shorter one")
 	subnets := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
 		n.node(name, nil)

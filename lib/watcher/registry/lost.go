@@ -125,6 +125,20 @@ func (y *Copy) tellUnreadable(err error) {
 	y.event("TopologyUnreadable", text)
 }
 
+// tellLong tells the same way of keys that are too long for the ConfigMap: those of names that earlier releases recorded.
+func (y *Copy) tellLong(keys []string) {
+	text := ""
+	if len(keys) > 0 {
+		text = fmt.Sprintf("the copy of the topology lacks %d keys of more than %d characters, such as %s: an emptied Northbound database is restored without these nodes and gateways; give the hosts shorter names",
+			len(keys), maxKey, slices.Min(keys))
+	}
+	if text != "" && text != y.toldLong {
+		y.log.Warn(text)
+		y.event("TopologyNameTooLong", text)
+	}
+	y.toldLong = text
+}
+
 // withLost adds the keys lost to the data of the ConfigMap.
 func withLost(data, lost map[string]string) map[string]string {
 	for key, value := range lost {

@@ -156,3 +156,26 @@ func TestLostNodesAreKeptAfterANewConnection(t *testing.T) {
 		}
 	}
 }
+
+// A name that is too long for a key of the ConfigMap, recorded by an earlier release, takes nothing from the others.
+func TestANameTooLongForTheCopy(t *testing.T) {
+	long := strings.Repeat("a.", 120) + "a"
+	current := nodesOnly(t, 2)
+	current.Nodes[long] = current.Nodes["node-0001.example.com"]
+	k := newKeeper(&api{}, current)
+	k.Found(nil)
+	k.write(t)
+	want := nodesOnly(t, 2).Registry()
+	if !maps.Equal(k.data, want) {
+		t.Errorf("written: %v\nwant %v", k.data, want)
+	}
+	k.current = nodesOnly(t, 3)
+	k.current.Nodes[long] = current.Nodes[long]
+	k.write(t)
+	if k.writes != 2 || k.data[names.NodePrefix+"node-0002.example.com"] == "" {
+		t.Errorf("%d writes, the last one %v", k.writes, k.data)
+	}
+	if out := k.out.String(); strings.Count(out, "lacks 1 keys of more than 253 characters, such as "+names.NodePrefix+long) != 1 || fmt.Sprint(k.events) != "[TopologyNameTooLong]" {
+		t.Errorf("Events %s, log:\n%s", k.events, out)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -25,6 +26,8 @@ const (
 	Timeout = 5 * time.Second
 	// maxCopy is the maximum size of a ConfigMap, in bytes. 1 000 nodes with gateways need 279 kB.
 	maxCopy = 1 << 20
+	// maxKey is the length of its longest key.
+	maxKey = validation.DNS1123SubdomainMaxLength
 	// pausePerNode and maxPause bound the data written while nodes join, to about 30 kB/s: after a write, there is none for
 	// a time that grows with the nodes.
 	pausePerNode = 10 * time.Millisecond
@@ -57,14 +60,15 @@ type Copy struct {
 	lost  bool                  // the database has no topology, and people know
 	last  *corev1.ConfigMap     // as written, without data; it belongs to Run
 
-	log     *logrus.Entry
-	nodes   func() map[string]bool            // nil: nothing that the record lacks is kept
-	found   bool                              // saved is the copy of an earlier run
-	reread  bool                              // the record was read anew
-	keep    atomic.Pointer[map[string]string] // lost keys; the map does not change
-	present atomic.Bool                       // the database has a topology
-	bad     map[string]string                 // the copy of an earlier run, unreadable; it belongs to Read until Found
-	toldBad bool                              // people know of it
+	log      *logrus.Entry
+	nodes    func() map[string]bool            // nil: nothing that the record lacks is kept
+	found    bool                              // saved is the copy of an earlier run
+	reread   bool                              // the record was read anew
+	keep     atomic.Pointer[map[string]string] // lost keys; the map does not change
+	present  atomic.Bool                       // the database has a topology
+	bad      map[string]string                 // the copy of an earlier run, unreadable; it belongs to Read until Found
+	toldBad  bool                              // people know of it
+	toldLong string                            // the last text of tellLong; it belongs to Run
 }
 
 // An Unreadable is the error of Read about an unreadable copy.
@@ -231,24 +235,30 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 	if !y.cluster.Leads() {
 		return context.Canceled // it is tried again once the Lease is held
 	}
-	data, err := copyOf(y.name, c, y.kept())
+	data, long, err := copyOf(y.name, c, y.kept())
 	if err != nil {
 		return err
 	}
+	y.tellLong(long)
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	y.last, err = y.cluster.WriteConfigMap(ctx, y.name, data, y.last)
 	return err
 }
 
-// copyOf is the data of the ConfigMap, or an error if it would be too large.
-func copyOf(name types.NamespacedName, c topology.Cluster, lost map[string]string) (map[string]string, error) {
+// copyOf is the data of the ConfigMap, or an error if it would be too large. long are the keys that it cannot have.
+func copyOf(name types.NamespacedName, c topology.Cluster, lost map[string]string) (data map[string]string, long []string, err error) {
 	data, size := withLost(c.Registry(), lost), 0
 	for k, v := range data {
+		if len(k) > maxKey {
+			long = append(long, k)
+			delete(data, k)
+			continue
+		}
 		size += len(k) + len(v)
 	}
 	if size > maxCopy {
-		return nil, fmt.Errorf("ConfigMap %s takes %d bytes, and the copy of the topology has %d: an emptied Northbound database cannot be restored; back up its file, or remove nodes and gateways that are gone by node-remove and gateway-remove", name, maxCopy, size)
+		return nil, nil, fmt.Errorf("ConfigMap %s takes %d bytes, and the copy of the topology has %d: an emptied Northbound database cannot be restored; back up its file, or remove nodes and gateways that are gone by node-remove and gateway-remove", name, maxCopy, size)
 	}
-	return data, nil
+	return data, long, nil
 }

@@ -42,10 +42,10 @@ func largeTopology(t *testing.T, n int) topology.Cluster {
 
 // S3: the copy of the topology is bounded before the API server refuses it.
 func TestTheCopyOfTheTopologyIsBounded(t *testing.T) {
-	if data, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 1000), nil); err != nil || len(data) == 0 {
+	if data, _, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 1000), nil); err != nil || len(data) == 0 {
 		t.Errorf("1 000 gateways: %v", err)
 	}
-	_, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 5000), nil)
+	_, _, err := copyOf(ConfigMap("kube-system"), largeTopology(t, 5000), nil)
 	if err == nil || !strings.Contains(err.Error(), "takes 1048576") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("5 000 gateways: %v", err)
 	}
