@@ -201,7 +201,7 @@ func Settings() []Setting {
 			Text:    "local end of tunnels; ovn-controller's"},
 		{Name: encapType, ExternalID: "ovn-encap-type",
 			Readers: []Reader{Helper},
-			Text:    "geneve or stt; ovn-controller's"},
+			Text:    "type of tunnels, geneve or vxlan; ovn-controller's"},
 		{Name: systemID, ExternalID: "system-id",
 			Readers: []Reader{Watcher, Plugin, minion, gateway},
 			Text:    "name of the chassis; unique and lasting"},

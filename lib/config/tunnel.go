@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,6 +54,20 @@ func (c Config) tunnelPlus() int {
 		return genevePlus
 	}
 	return most
+}
+
+// CheckTunnelTypes returns an error unless ovn-controller knows all tunnel types in a value of ovn-encap-type: see ovn-controller(8).
+func CheckTunnelTypes(value string) error {
+	for word := range strings.SplitSeq(value, ",") {
+		switch word {
+		case "geneve", "vxlan":
+		case "stt":
+			return errors.New("tunnels of type stt were removed from Open vSwitch 3.6 and OVN 25.09, and need a kernel module of releases before 3.0; want geneve")
+		default:
+			return fmt.Errorf("%q is no type of tunnels; want geneve or vxlan, both with a comma and no space", word)
+		}
+	}
+	return nil
 }
 
 // Check returns an error if the tunnel cannot carry packets of pods with this MTU, in bytes.

@@ -50,3 +50,22 @@ func TestTunnels(t *testing.T) {
 		}
 	}
 }
+
+// A type that ovn-controller does not know makes no tunnel.
+func TestTunnelTypes(t *testing.T) {
+	for value, want := range map[string]string{
+		"geneve": "", "vxlan": "", "geneve,vxlan": "",
+		"genev":         `"genev" is no type of tunnels; want geneve or vxlan, both with a comma and no space`,
+		"geneve, vxlan": `" vxlan" is no type of tunnels; want geneve or vxlan, both with a comma and no space`,
+		"Geneve":        `"Geneve" is no type of tunnels; want geneve or vxlan, both with a comma and no space`,
+		"geneve,stt":    "tunnels of type stt were removed from Open vSwitch 3.6 and OVN 25.09, and need a kernel module of releases before 3.0; want geneve",
+	} {
+		got := ""
+		if err := config.CheckTunnelTypes(value); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}

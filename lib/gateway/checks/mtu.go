@@ -68,15 +68,25 @@ func (m MTU) Check(ctx context.Context, node string) error {
 		return err
 	}
 	pods := m.checkPods(ctx, node)
-	switch err := t.Check(m.Config.MTU); {
-	case len(tunnels) == 0:
-		return Problem{"NoTunnelAddress", fmt.Errorf("node %s: ovn-encap-ip of Open_vSwitch is not set, so that this host has no tunnels: set it to an address of this host", node)}
-	case err != nil && t.NIC == "":
-		return Problem{"NoTunnelAddress", fmt.Errorf("node %s: %w", node, err)}
-	case err != nil:
-		return Problem{"MTUTooLarge", fmt.Errorf("node %s: %w", node, err)}
+	if problem := tunnelProblem(m.Config, tunnels, t); problem.error != nil {
+		return Problem{problem.Reason, fmt.Errorf("node %s: %w", node, problem.error)}
 	}
 	return pods
+}
+
+// tunnelProblem is the reason why this host's tunnels do not carry packets of pods. t is the narrowest one. Without a reason it has
+// no error.
+func tunnelProblem(c config.Config, tunnels []config.Tunnel, t config.Tunnel) Problem {
+	badType, err := config.CheckTunnelTypes(c.EncapType), t.Check(c.MTU)
+	switch {
+	case c.EncapType != "" && badType != nil:
+		return Problem{"BadTunnelType", fmt.Errorf("bad ovn-encap-type %q of Open_vSwitch: %w", c.EncapType, badType)}
+	case len(tunnels) == 0:
+		return Problem{"NoTunnelAddress", errors.New("ovn-encap-ip of Open_vSwitch is not set, so that this host has no tunnels: set it to an address of this host")}
+	case t.NIC == "":
+		return Problem{"NoTunnelAddress", err}
+	}
+	return Problem{"MTUTooLarge", err}
 }
 
 // checkPods returns an error if there are pods created under a larger MTU: pods with the present MTU do not get

@@ -264,6 +264,9 @@ func (q *reader) numbers() {
 			q.boolean(e.Name)
 		}
 	}
+	if err := config.CheckTunnelTypes(q.Value(encapType)); err != nil && q.Node != "" {
+		q.Fail(encapType, err.Error())
+	}
 	if q.Given(encapIP) {
 		q.addresses(encapIP)
 		q.TunnelIP = q.Value(encapIP)
