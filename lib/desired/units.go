@@ -27,6 +27,10 @@ func Compare(a, b nb.Unit) int {
 	return cmp.Or(cmp.Compare(step(a), step(b)), strings.Compare(string(a), string(b)))
 }
 
+// Related reports whether the rows of u should change in one transaction with those of units before it: a policy's, and those of
+// the pods that it selects.
+func Related(u nb.Unit) bool { return step(u) <= int(feature.Pods) }
+
 // Known reports whether u is a unit of a kind listed by Units. Rows of other kinds belong to a newer version.
 func Known(u nb.Unit) bool {
 	_, ok := steps[prefixOf(u)]

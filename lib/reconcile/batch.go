@@ -10,6 +10,7 @@ import (
 type batch[K cmp.Ordered] struct {
 	compare func(a, b K) int // nil: the natural order
 	compute func(K)          // Loop.Compute
+	related func(K) bool     // Loop.Related
 	most    int              // Loop.MaxBatch
 
 	dirty map[K]bool // true: former calls of take have left it, so it is in left
@@ -93,8 +94,9 @@ func merged[K any](a, b []K, compare func(K, K) int) []K {
 	return append(append(all, a...), b...)
 }
 
-// mostComputing is the time after which compute is called for no further key.
-const mostComputing = 100 * time.Millisecond
+// mostComputing is the time after which compute is called for no further key, and mostRelated that for no further
+// related key. A process may stand for longer than mostComputing without computing anything.
+const mostComputing, mostRelated = 100 * time.Millisecond, 2 * time.Second
 
 // computed calls compute for keys, for a bounded time, and returns the number of keys computed. The first of the keys
 // left by the former call is among them: otherwise keys before it could keep it waiting for ever.
@@ -104,7 +106,11 @@ func (b *batch[K]) computed(keys []K) (n int) {
 	}
 	reached := len(b.left) == 0
 	for start := time.Now(); n < len(keys); n++ {
-		if n > 0 && reached && time.Since(start) >= mostComputing {
+		most := mostComputing
+		if b.related != nil && b.related(keys[n]) {
+			most = mostRelated
+		}
+		if n > 0 && reached && time.Since(start) >= most {
 			break
 		}
 		b.compute(keys[n])

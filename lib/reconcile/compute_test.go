@@ -61,6 +61,31 @@ func TestComputingIsBounded(t *testing.T) {
 	})
 }
 
+// Related keys go on together, though they take longer, but not for ever; then others are late.
+func TestRelatedKeysGoOnTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, calls := computer(t, func(k string) time.Duration {
+			if strings.HasPrefix(k, "b") {
+				return mostRelated
+			}
+			return mostComputing
+		})
+		l.Related = func(k string) bool { return k < "c" }
+		ctx, cancel := context.WithCancel(t.Context())
+		l.Send("a1", "a2", "b1", "b2", "c1", "c2")
+		ended := make(chan error)
+		go func() { ended <- l.Run(ctx) }()
+		time.Sleep(3 * mostRelated)
+		synctest.Wait()
+		want := [][]string{{"a1", "a2", "b1"}, {"b2"}, {"c1"}, {"c2"}}
+		if !slices.EqualFunc(calls.get(), want, slices.Equal) {
+			t.Errorf("calls %q, want %q", calls.get(), want)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // A key left by a call of Sync is in the next one, though others are dirty all the time.
 func TestKeysThatAreLeftGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,6 +30,9 @@ type Loop[E any, K cmp.Ordered] struct {
 	// to reach one left by the former call. Sync gets the keys computed; the others stay dirty. nil means that Sync gets
 	// all keys.
 	Compute func(K)
+	// Related reports whether the work of a key should be done in one call of Sync with keys before it: it is begun within
+	// 2 s. nil means of none.
+	Related func(K) bool
 	// MaxBatch bounds the keys of a call of Sync, and so the memory of a comparison; 0 means no bound. The first keys
 	// by Compare are taken.
 	MaxBatch int
@@ -98,7 +101,7 @@ func (l *Loop[E, K]) Run(ctx context.Context) error {
 		defer t.Stop()
 		resync = t.C
 	}
-	waiting := batch[K]{compare: l.Compare, compute: l.Compute, most: l.MaxBatch}
+	waiting := batch[K]{compare: l.Compare, compute: l.Compute, related: l.Related, most: l.MaxBatch}
 	var wait gathering
 	var done chan result[K] // nil: no work is under way
 	defer func() {

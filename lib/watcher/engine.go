@@ -36,8 +36,7 @@ import (
 type event func() []nb.Unit
 
 // mostUnits is the largest number of units compared at once: their rows take about 2 kB each. Related units should
-// fit, such as the pods of a namespace with a new label: then their rows change in one transaction, if they are computed
-// in time.
+// fit, such as the pods of a namespace with a new label: then their rows change in one transaction.
 const mostUnits = 20000
 
 // An engine keeps the database and the annotations equal to the World's rows and annotations. The goroutine of its
@@ -109,7 +108,7 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 	e.loop = reconcile.Loop[event, nb.Unit]{
 		Record:  func(ev event) []nb.Unit { return ev() },
 		OnDirty: e.onDirty, Compute: e.compute, Sync: e.sync, Synced: e.synced, MinInterval: e.gap, MaxWait: pace.Hold, Quiet: pace.Lull,
-		MaxBatch: mostUnits, Compare: network.Compare, Resync: 10 * time.Minute, All: e.all,
+		MaxBatch: mostUnits, Compare: network.Compare, Related: network.Related, Resync: 10 * time.Minute, All: e.all,
 	}
 	return e
 }

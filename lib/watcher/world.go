@@ -166,8 +166,9 @@ type ClusterWorld interface {
 	World
 	show.World
 	failures.World
-	// Compare orders units by their dependencies.
+	// Compare orders units by their dependencies. Related are those to change with units before them.
 	Compare(a, b nb.Unit) int
+	Related(nb.Unit) bool
 	// Size is the load of ovn-northd in ports, see package pace.
 	Size() int
 	// Compact releases the memory of removed objects.
@@ -179,6 +180,9 @@ type core struct{ *desired.World }
 
 // Compare implements ClusterWorld.
 func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }
+
+// Related implements ClusterWorld.
+func (n core) Related(u nb.Unit) bool { return desired.Related(u) }
 
 // Pod implements ClusterWorld.
 func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }
