@@ -1,10 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/config"
 	"ovn-k8s/test/host"
@@ -86,6 +93,78 @@ func TestServicesPassAFirewallThatDrops(t *testing.T) {
 		w.within(soon, "nothing of ours in iptables", func() bool { return !strings.Contains(w.script("iptables-save"), "OVN-") })
 	}
 	w.answers("outside to NodePort", w.fabric.Netns(), "tcp", to, "cluster", management[0])
+}
+
+// Beside such a firewall, with either program of our rules, a pod opens connections from the port of its hostPort, as NTP does,
+// and pods reach hostPorts at the management address of their own node: OVN sends both to the host.
+func TestHostPortsPassAFirewallThatDrops(t *testing.T) {
+	host.NeedIPTables(t)
+	w := newWorld(t)
+	w.script("iptables -P FORWARD DROP")
+	w.overlay()
+	w.hostPorts("ntp", podA[0], corev1.ContainerPort{HostPort: 123, ContainerPort: 8123, Protocol: corev1.ProtocolUDP}, corev1.ContainerPort{HostPort: 81, ContainerPort: 8080})
+	w.script(`set -e
+		sysctl -qw net.ipv4.conf.all.arp_ignore=1 # only the management port has its address
+		ip netns add client
+		ip link add client0 type veth peer name eth0 netns client
+		ip link set client0 up
+		ip -n client link set eth0 up
+		ip -n client addr add 10.128.1.5/24 dev eth0
+		ip -n client neigh add 10.128.1.3 lladdr $(cat /sys/class/net/k8s-node1/address) dev eth0
+		ip netns exec client ethtool -K eth0 tx off >/dev/null
+		ovs-vsctl add-port br-int client0`)
+	server, err := probe.Serve(w.fabric.Netns(), "outside", 9123)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	w.start()
+	w.eventually("from the port of a hostPort to outside", func() bool {
+		answer := make([]byte, 512)
+		n := 0
+		err := probe.In(w.Path("/run/netns/pods"), func() error {
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(podA[0], 8123)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(host.FabricIPv4(), 9123)))
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, _ = c.Write([]byte("who?\n"))
+			_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			n, err = c.Read(answer)
+			return err
+		})
+		name, from, _ := probe.Answer(strings.TrimSpace(string(answer[:n])))
+		return err == nil && name == "outside" && from.Addr() == w.IPv4()
+	})
+	w.answers("pod to the management address", w.Path("/run/netns/client"), "tcp", netip.AddrPortFrom(podA[0], 8080), "pod", netip.MustParseAddr("10.128.1.5"))
+}
+
+// hostPorts makes a pod of the host with hostPorts.
+func (w api) hostPorts(name string, at netip.Addr, ports ...corev1.ContainerPort) {
+	w.Helper()
+	no := false
+	api := cluster.Client().CoreV1()
+	_, err := api.ServiceAccounts("default").Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+	p, err := api.Pods("default").Create(w.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName: "node1", AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: name, Image: name, Ports: ports}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		now := int64(0)
+		_ = api.Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	})
+	p.Status.PodIP, p.Status.PodIPs = at.String(), []corev1.PodIP{{IP: at.String()}}
+	if _, err := api.Pods("default").UpdateStatus(w.ctx, p, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // killing are programs that kill the helper, which runs them, when a number of calls is reached. With an odd number they

@@ -93,6 +93,7 @@ func (r Rules) Accepts() []Chain {
 	b := newBuilder(r.Host, r.Family)
 	b.from("filter", "FORWARD")
 	b.accept()
+	b.acceptHostPorts(r.HostPorts)
 	out := b.sorted()
 	out[0].IfDrops = true
 	return out

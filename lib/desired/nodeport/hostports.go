@@ -63,8 +63,18 @@ func (b *builder) hostPorts(ports []hostport.Port) {
 		b.nat(chainHostPorts, "%s -j DNAT --to-destination %s", match, h.To)
 	}
 	b.guardLoopback(ports)
+	for _, own := range b.ownConnections(ports, "! -o") {
+		b.nat(chainMasq, "%s -j %s", own, b.masquerade(""))
+	}
+	b.acceptHostPorts(ports)
+}
+
+// acceptHostPorts accepts forwarded packets of hostPorts that accept does not.
+func (b *builder) acceptHostPorts(ports []hostport.Port) {
 	b.sentBack(ports)
-	b.ownConnections(ports)
+	for _, own := range b.ownConnections(ports, "-i") {
+		b.filter(chainForward, "%s -j ACCEPT", own)
+	}
 }
 
 // sentBack accepts packets from pods to hostPorts at the management address: their
@@ -91,28 +101,26 @@ func (b *builder) guardLoopback(ports []hostport.Port) {
 	c.Rules = append([]string{guard}, c.Rules...)
 }
 
-// ownConnections lets out, with this host's address, connections that a pod opens
-// from its hostPort's target port, as peers of many UDP protocols do: OVN sends all
-// packets from that port to this host. Tunnels are excepted: other hosts would take
-// the packets for this host's.
-func (b *builder) ownConnections(ports []hostport.Port) {
+// ownConnections matches connections that a pod opens from its hostPort's target port,
+// as peers of many UDP protocols do, and that management, "-i" or "! -o", matches: OVN
+// sends all packets from that port to this host, which lets them out with its address.
+// Tunnels are excepted: other hosts would take the packets for this host's.
+func (b *builder) ownConnections(ports []hostport.Port, management string) (matches []string) {
 	m := b.host.Management
 	if m == "" || b.host.Shared != "" {
-		return
+		return nil
 	}
 	done := map[string]bool{}
 	for _, h := range ports {
 		l := strings.ToLower(string(h.Protocol))
-		from := fmt.Sprintf("-p %s -m %s --sport %d", l, l, h.Target)
+		match := fmt.Sprintf("%s%s %s -p %s -m %s --sport %d", address("-s", ipnet.Single(h.To.Addr())), management, m, l, l, h.Target)
 		if h.Protocol == corev1.ProtocolUDP {
-			from += fmt.Sprintf(" ! --dport %d", guard.TunnelPort)
+			match += fmt.Sprintf(" ! --dport %d", guard.TunnelPort)
 		}
-		source := address("-s", ipnet.Single(h.To.Addr()))
-		if !h.Outside(b.family) || done[source+from] {
-			continue
+		if h.Outside(b.family) && !done[match] {
+			done[match] = true
+			matches = append(matches, match)
 		}
-		done[source+from] = true
-		b.nat(chainMasq, "%s! -o %s %s -j %s", source, m, from, b.masquerade(""))
-		b.filter(chainForward, "%s-i %s %s -j ACCEPT", source, m, from)
 	}
+	return matches
 }

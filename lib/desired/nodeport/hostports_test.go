@@ -132,6 +132,30 @@ func TestRulesOfHostPorts(t *testing.T) {
 	}
 }
 
+// Beside a firewall of iptables that drops, the rules in nftables accept what those in iptables do: also connections that a
+// pod opens from its hostPort, and those to hostPorts at the management address.
+func TestAcceptsAreThoseOfIPTables(t *testing.T) {
+	h := node1
+	h.Pods = []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("fd01::/64")}
+	shared := h
+	shared.Shared = "breth0"
+	for _, h := range []Host{h, shared} {
+		for _, family := range []netip.Addr{IPv4, IPv6} {
+			r := NewRules(h, family, web(), []hostport.Pod{one("web", "", 80, 8080), one("ntp", "", 123, 123, udp)})
+			var want []string
+			for _, c := range r.Chains(false) {
+				if c.Name == chainForward {
+					want = slices.DeleteFunc(c.Rules, func(r string) bool { return !strings.HasSuffix(r, " -j ACCEPT") })
+				}
+			}
+			got := r.Accepts()
+			if diff := cmp.Diff([]Chain{{Table: "filter", Name: chainForward, From: "FORWARD", Rules: want, IfDrops: true}}, got); diff != "" {
+				t.Errorf("%v, shared %q (-want +got):\n%s", family, h.Shared, diff)
+			}
+		}
+	}
+}
+
 // The first matching rule decides: the older pod's. A Service's NodePort takes precedence over
 // all pods.
 func TestTheFirstKeepsAHostPort(t *testing.T) {
