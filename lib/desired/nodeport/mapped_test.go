@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"ovn-k8s/lib/desired/service"
 )
 
 // reporting returns a host whose Node has addresses of both types.
@@ -46,6 +48,32 @@ func TestExternalIPsThatACloudTranslates(t *testing.T) {
 	h.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	if got := rules(chainsOf(h, IPv4, web(), nil), "nat", "PREROUTING -d", "NODEPORTS"); got != nil {
 		t.Errorf("NodePorts in spite of --nodeport-addresses: %q", got)
+	}
+}
+
+// UDP of pods to such an ExternalIP leaves an endpoint that is gone, as at the host's own addresses.
+func TestStaleConnectionsToMappedExternalIPs(t *testing.T) {
+	h := reporting([]string{"203.0.113.20"}, "192.0.2.1")
+	h.Pods = []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")}
+	table := NewTracked(h, IPv4, web(func(s *service.Resolved) { s.Ports[0].Protocol = corev1.ProtocolUDP }), nil)
+	for _, tt := range []struct {
+		to, answers string
+		want        bool
+	}{
+		{"203.0.113.20:30080", "10.128.1.3:8080", false},
+		{"203.0.113.20:30080", "172.30.0.10:80", false},
+		{"203.0.113.20:30080", "10.128.2.9:8080", true}, // an endpoint before
+		{"203.0.113.20:30080", "172.30.0.9:80", true},   // of a Service that had the NodePort before
+		{"203.0.113.20:30081", "10.128.1.9:8080", true}, // a NodePort before
+		{"203.0.113.20:53", "192.0.2.1:53", false},      // a program of this host
+		{"203.0.113.21:30080", "10.128.2.9:8080", false},
+	} {
+		if got := table.Stale(netip.MustParseAddrPort(tt.to), netip.MustParseAddrPort(tt.answers)); got != tt.want {
+			t.Errorf("to %s, answered by %s: %v", tt.to, tt.answers, got)
+		}
+	}
+	if slices.Contains(h.Addrs, addr("203.0.113.20")) {
+		t.Error("the host's addresses changed")
 	}
 }
 

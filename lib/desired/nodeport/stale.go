@@ -2,6 +2,7 @@ package nodeport
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,7 +15,8 @@ import (
 // connections to a ClusterIP go to OVN, which the host sees as an answer of the ClusterIP; or to an endpoint, if the host's rules
 // translate them.
 func NewTracked(h Host, family netip.Addr, frontends service.List, pods []hostport.Pod) tracked.Table {
-	t := tracked.Table{Answers: map[netip.AddrPort]map[netip.AddrPort]bool{}, Addrs: h.Addrs, Pods: h.Pods}
+	external, _ := h.mapped(family) // pods reach NodePorts there, too
+	t := tracked.Table{Answers: map[netip.AddrPort]map[netip.AddrPort]bool{}, Addrs: slices.Concat(h.Addrs, external), Pods: h.Pods}
 	b := ruleBuilder{Host: h, Family: family}
 	for f := range frontends.All() {
 		if f.Protocol() != corev1.ProtocolUDP || !f.OfFamily(family) || !f.Programmed() {
@@ -29,7 +31,7 @@ func NewTracked(h Host, family netip.Addr, frontends service.List, pods []hostpo
 		t.Translated = true
 		good, at := b.outsideAnswers(f), []netip.Addr{f.Addr}
 		if f.Kind == service.NodePort {
-			at = h.Addrs
+			at = t.Addrs
 		}
 		for _, a := range at {
 			t.Answers[netip.AddrPortFrom(a, f.Number)] = good
