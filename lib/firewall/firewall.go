@@ -231,8 +231,8 @@ func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, err
 		return f.syncWithout(ctx, s, want, found, err)
 	case found.nft():
 		changes, _, err := found.table.Sync(ctx, s.objects, tableOf(want))
-		if err == nil {
-			err = f.tidyChains(ctx, s, found, acceptsOf(want))
+		if err == nil || errors.Is(err, ErrRefused) {
+			err = worse(err, f.tidyChains(ctx, s, found, acceptsOf(want)))
 		}
 		return changes, err
 	}
@@ -244,6 +244,17 @@ func (f *Firewall) Sync(ctx context.Context, s Scope, want Rules) ([]string, err
 		err = f.tidyChains(ctx, s, found, acceptsOf(want))
 	}
 	return changes, err
+}
+
+// worse adds an error to ErrRefused or nil. The result is not ErrRefused then: not all other rules are written.
+func worse(refused, err error) error {
+	switch {
+	case err == nil:
+		return refused
+	case refused == nil:
+		return err
+	}
+	return fmt.Errorf("%w; %v", err, refused)
 }
 
 // syncWithout does what needs no program: elements of our table of nftables are changed and objects deleted without nft. It

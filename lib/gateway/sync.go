@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,12 +98,14 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 			return err
 		}
 	}
-	changes, err := f.Sync(ctx, firewall.Services, e.tables[f.Family()].Rules(v.host, f.Family(), v.frontends, v.pods))
-	if err == nil && guarded {
-		err = allowLoopback(v, true)
+	changes, refused := f.Sync(ctx, firewall.Services, e.tables[f.Family()].Rules(v.host, f.Family(), v.frontends, v.pods))
+	if refused != nil && !errors.Is(refused, firewall.ErrRefused) {
+		return refused
 	}
-	if err != nil {
-		return err
+	if guarded {
+		if err := allowLoopback(v, true); err != nil {
+			return err
+		}
 	}
 	if len(changes) > 0 {
 		e.log.Infof("%v: %d rules changed", f, len(changes))
@@ -110,7 +113,11 @@ func (e *engine) syncRules(ctx context.Context, f *firewall.Firewall, v view) er
 	for _, c := range changes {
 		e.log.Debug(c)
 	}
-	return e.tracked[f.Family()].Forget(nodeport.NewTracked(v.host, f.Family(), v.frontends, v.pods), changes)
+	err := e.tracked[f.Family()].Forget(nodeport.NewTracked(v.host, f.Family(), v.frontends, v.pods), changes)
+	if err != nil && refused != nil {
+		return fmt.Errorf("%w; %w", refused, err)
+	}
+	return cmp.Or(refused, err)
 }
 
 // holdNAT keeps established connections while another program flushes all rules, until release.
