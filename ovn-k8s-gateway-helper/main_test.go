@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/test/host"
@@ -354,4 +355,16 @@ END`)
 	if got := options(); strings.Contains(got, "firewall") {
 		t.Errorf("ovn-cms-options: %s", got)
 	}
+	if host.Firewall() != config.NFTables {
+		return
+	}
+	// As iptables-restore-translate makes it: iptables cannot read it, so it has no rule of ours.
+	w.script(`nft -f - <<'END'
+table ip filter {
+	chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }
+}
+END`)
+	w.within(soon, "a warning of a table of iptables", func() bool {
+		return strings.Contains(p.Output(), "chain FORWARD of table ip filter drops at hook forward")
+	})
 }

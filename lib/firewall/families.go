@@ -45,6 +45,16 @@ func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) er
 	return nil
 }
 
+// AcceptsInIPTables returns the families of some packet filters for which (*Firewall).AcceptsInIPTables holds.
+func AcceptsInIPTables(ctx context.Context, all []*Firewall) (families []netip.Addr) {
+	for _, f := range all {
+		if f.AcceptsInIPTables(ctx) {
+			families = append(families, f.family)
+		}
+	}
+	return families
+}
+
 // Absent reports whether an error says that this family has no kernel module or program, and so no rules of ours.
 func (f *Firewall) Absent(err error) bool {
 	return errors.Is(err, ErrMissing) || f.family.Is6() && errors.Is(err, iptables.ErrUnreadable)

@@ -190,9 +190,12 @@ func (f *Firewall) findIPTables() (err error) {
 }
 
 // AcceptsInIPTables reports whether the tables that iptables has in nftables get the rules that accept packets of pods.
-func (f *Firewall) AcceptsInIPTables() bool {
+func (f *Firewall) AcceptsInIPTables(ctx context.Context) bool {
 	found, _ := f.find()
-	return slices.ContainsFunc(found.all(), (*iptables.Firewall).Announces)
+	beside := found.beside()
+	return slices.ContainsFunc(found.all(), func(tool *iptables.Firewall) bool {
+		return tool.Announces() && !(slices.Contains(beside, tool) && tool.Incompatible(ctx, "filter"))
+	})
 }
 
 // HoldNAT keeps connections through flushes of all rules, until release. See hold.NAT.

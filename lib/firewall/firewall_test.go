@@ -206,14 +206,14 @@ func TestAcceptsInIPTablesAreFollowed(t *testing.T) {
 	}
 	for range 2 {
 		repair := hide()
-		if f.AcceptsInIPTables() {
+		if f.AcceptsInIPTables(t.Context()) {
 			t.Error("without iptables")
 		}
 		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
 			t.Error(err)
 		}
 		repair()
-		if !f.AcceptsInIPTables() {
+		if !f.AcceptsInIPTables(t.Context()) {
 			t.Error("with iptables")
 		}
 	}
@@ -391,5 +391,30 @@ func TestAcceptsBesideAFirewallThatDrops(t *testing.T) {
 	}
 	if text := rules(); strings.Contains(text, "OVN-K8S") {
 		t.Errorf("left after the gateway: %s", text)
+	}
+}
+
+// Beside our rules in nftables, a table of iptables with rules of nft that iptables cannot read gets none that accept, so it has
+// to be named.
+func TestATableThatIPTablesCannotRead(t *testing.T) {
+	inFreshNamespace(t)
+	f := New(config.NFTables, netip.IPv4Unspecified())
+	for _, tt := range []struct {
+		script  string
+		accepts bool
+	}{
+		{"nft 'table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }; }'", false},
+		{"nft delete table ip filter; iptables -P FORWARD DROP", true},
+	} {
+		if out, err := exec.Command("/bin/sh", "-ec", tt.script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", tt.script, err, out)
+		}
+		if _, err := f.Sync(t.Context(), Local, gateway); err != nil {
+			t.Error(err)
+		}
+		out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+		if accepts := strings.Contains(string(out), "jump OVN-K8S-GATEWAY-FORWARD\n"); err != nil || accepts != tt.accepts || f.AcceptsInIPTables(t.Context()) != accepts {
+			t.Errorf("%s: accepts %t, %v, in %s", tt.script, accepts, err, out)
+		}
 	}
 }

@@ -125,7 +125,9 @@ func newEngine(h *Helper, cfg config.Config, sw *vswitch.Switch) *engine {
 		})
 	})
 	e.announce = announce.New(cfg, e.log, e.setDatapath)
-	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, AcceptsInIPTables: firewalls[partRules4].AcceptsInIPTables}
+	e.foreign = &checks.Firewall{Config: cfg, Switch: sw, Log: e.log, AcceptsInIPTables: func(ctx context.Context) []netip.Addr {
+		return firewall.AcceptsInIPTables(ctx, slices.Collect(maps.Values(firewalls)))
+	}}
 	e.local = &localend.End{MTU: cfg.MTU, Log: e.log, MayHave: e.mayHaveLocal}
 	for _, part := range slices.Sorted(maps.Keys(firewalls)) {
 		e.local.Firewalls = append(e.local.Firewalls, firewalls[part])

@@ -96,6 +96,12 @@ func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
 	return rules, flat(err)
 }
 
+// Incompatible reports whether a table has rules of nft that iptables cannot read. For Sync it looks empty: no chain drops there.
+func (f *Firewall) Incompatible(ctx context.Context, table string) bool {
+	text, err := run(ctx, "", f.save, "-t", table)
+	return err == nil && strings.HasPrefix(text, "# Table `"+table+"' is incompatible, use 'nft' tool.\n")
+}
+
 // HasChain reports whether a chain exists. It is false if the table cannot be read.
 func (f *Firewall) HasChain(table, chain string) bool {
 	if !f.has(table) {

@@ -25,8 +25,9 @@ type Firewall struct {
 	Config config.Config
 	Switch *vswitch.Switch
 	Log    *logrus.Entry
-	// AcceptsInIPTables reports whether iptables has rules that accept packets of pods. Its programs may come and go.
-	AcceptsInIPTables func() bool
+	// AcceptsInIPTables returns the families in which iptables has rules that accept packets of pods. Its programs, and rules of
+	// nft in its tables, may come and go.
+	AcceptsInIPTables func(context.Context) []netip.Addr
 
 	missing sync.Once // the log tells once that nft is missing
 }
@@ -42,7 +43,7 @@ func (f *Firewall) Check(ctx context.Context, interfaces []string, pods []netip.
 	if err != nil {
 		return err
 	}
-	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables(), Families: foreign.Families(pods)}
+	needs := foreign.Needs{Interfaces: interfaces, IPTables: f.AcceptsInIPTables(ctx), Families: foreign.Families(pods)}
 	if slices.Contains(interfaces, localgateway.Port) {
 		needs.Answers = localgateway.Port
 	}

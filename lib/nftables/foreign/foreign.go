@@ -117,7 +117,8 @@ func (r Ruleset) HasKubeProxy() bool {
 type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
-	IPTables   bool     // iptables has rules of ours that accept such packets, and they come first there
+	// IPTables are the families in which iptables has rules of ours that accept such packets: they come first there.
+	IPTables []netip.Addr
 	// Answers is the interface by which pods answer clients with a route to them, "" without one: the host's own route to pods
 	// uses another. Families are those of pods.
 	Answers  string
@@ -156,7 +157,8 @@ func (r Ruleset) Drops(needs Needs) []Drop {
 			continue
 		}
 		// iptables never had a rule of ours for tunnels.
-		if !c.filters() || !r.drops(c) || c.ofIPTables() && (needs.IPTables || c.Hook == "input") {
+		accepted := c.Hook == "input" || slices.ContainsFunc(needs.IPTables, func(family netip.Addr) bool { return family.Is6() == (c.Family == "ip6") })
+		if !c.filters() || !r.drops(c) || c.ofIPTables() && accepted {
 			continue
 		}
 		d := Drop{Table: c.table(), Chain: c.Name, Hook: c.Hook}

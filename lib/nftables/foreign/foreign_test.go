@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -20,7 +21,7 @@ func load(t *testing.T, rules string) Ruleset {
 
 // H12: chains that drop packets of pods are found, others are not.
 func TestDrops(t *testing.T) {
-	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}, IPTables: true, Answers: "br-nexthop", Families: []string{"ip", "ip6"}}
+	needs := Needs{Interfaces: []string{"br-nexthop", "k8s-node1"}, Ports: []int{6081}, IPTables: []netip.Addr{netip.IPv4Unspecified()}, Answers: "br-nexthop", Families: []string{"ip", "ip6"}}
 	const early = "type filter hook prerouting priority 10; policy accept; "
 	const forward, input = "type filter hook forward priority 10; ", "type filter hook input priority 10; "
 	for _, tt := range []struct {
@@ -44,6 +45,8 @@ func TestDrops(t *testing.T) {
 		{"a limited or conditional drop", "table inet f {\n chain through { " + forward + "policy accept; ct state invalid drop; limit rate over 10/second drop; }\n}", nil},
 		{"other hooks", "table inet f {\n chain out { type filter hook output priority 0; policy drop; }\n chain nat { type nat hook prerouting priority 0; policy accept; }\n}", nil},
 		{"iptables", "table ip filter {\n chain FORWARD { type filter hook forward priority 0; policy drop; }\n}", nil},
+		{"ip6tables, without rules of ours", "table ip6 filter {\n chain FORWARD { " + forward + `policy drop; iifname "br-nexthop" accept; }` + "\n chain INPUT { " + input + "policy drop; }\n}", []string{
+			`nftables: chain FORWARD of table ip6 filter drops at hook forward all packets that its rules do not accept, and no rule names interface "k8s-node1": egress and NodePorts may fail: accept it in the firewall's configuration, or by 'nft insert rule ip6 filter FORWARD iifname "k8s-node1" accept' and 'nft insert rule ip6 filter FORWARD oifname "k8s-node1" accept'`}},
 		{"firewalld's reverse path filter", "table inet firewalld {\n chain filter_PREROUTING { " + early + "icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept; meta nfproto ipv6 fib saddr . mark . iif oif missing drop; }\n" +
 			" chain zones { iifname \"br-nexthop\" accept; }\n}", []string{
 			`nftables: chain filter_PREROUTING of table inet firewalld drops at hook prerouting packets of IPv6 whose route back uses another interface, as answers of pods by br-nexthop to clients with a route to pods: set IPv6_rpfilter=loose in /etc/firewalld/firewalld.conf, or no before firewalld 2.2, and run 'firewall-cmd --reload'`}},

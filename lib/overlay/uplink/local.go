@@ -30,6 +30,7 @@ type localEnd struct {
 // warnOfFirewalls warns of tables of nftables that drop packets of pods on the way through a local gateway. The
 // gateway helper repeats this check.
 func warnOfFirewalls(ctx context.Context, h *host.Host, clusters []netip.Prefix) {
+	families := ipnet.Families()
 	rules, err := foreign.Read(ctx)
 	if errors.Is(err, foreign.ErrMissing) {
 		return
@@ -38,7 +39,7 @@ func warnOfFirewalls(ctx context.Context, h *host.Host, clusters []netip.Prefix)
 		h.Report.Warn("%v", err)
 	}
 	for _, d := range rules.Drops(foreign.Needs{
-		Interfaces: []string{localgateway.Port}, IPTables: firewall.New(h.Config.Firewall, netip.IPv4Unspecified()).AcceptsInIPTables(),
+		Interfaces: []string{localgateway.Port}, IPTables: firewall.AcceptsInIPTables(ctx, firewall.NewFamilies(h.Config.Firewall, families[:]...)),
 		Answers: localgateway.Port, Families: foreign.Families(clusters),
 	}) {
 		h.Report.Warn("%s", d)
