@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/facts"
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/desired/servicecidr"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
@@ -68,6 +70,44 @@ func TestANodeDoesNotGetAnothersAddress(t *testing.T) {
 	}
 	if got := leads("n0"); !strings.Contains(got, "192.0.2.1") || strings.Contains(got, "is that of") {
 		t.Error(got)
+	}
+}
+
+// P5: a node that reports an address of pods or of the join switch gets it nowhere: as a hostPort on all switches, as a NodePort, or in
+// spite of policies. Whether an address is one may turn out later.
+func TestANodeGetsNoAddressOfPods(t *testing.T) {
+	for _, bad := range []string{"10.0.1.13", "100.64.0.2", "fd00:0:0:1::d"} {
+		narrow, err := topology.New(names.ClusterRouter, prefixes("10.0.0.0/24", "fd00::/64"), prefixes("100.65.0.0/16", "fd98::/64"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		narrow, _ = narrow.WithNode("n0", prefixes("10.0.0.8/29", "fd00::/64"))
+		narrow = narrow.WithChassis("n0", "c0")
+		wide := cluster(t, 0).WithChassis("n0", "c0")
+		for name, clusters := range map[string][]topology.Cluster{"known": {wide}, "enlarged": {narrow, wide}, "shrunk": {wide, narrow}} {
+			w := NewWorld()
+			w.Put(clusters[0])
+			w.Put(sayer("n0", 1, "192.0.2.9", bad))
+			w.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "closed"}})
+			w.Put(withHostPort(newPod("web", "n0"), "", 5432, corev1.ProtocolTCP))
+			w.Allocate()
+			before, touched := texts(w), []nb.Unit{}
+			for _, c := range clusters[1:] {
+				touched = append(touched, w.Put(c)...)
+			}
+			after := texts(w)
+			for _, u := range []nb.Unit{"pod/default/web", chassisUnit("c0"), policy.NodeUnit("n0")} {
+				if !strings.Contains(after[u], "192.0.2.9") || strings.Contains(after[u], bad) != (name == "shrunk") {
+					t.Errorf("%s: %s has %s", name, u, after[u])
+				}
+				if after[u] != before[u] && !slices.Contains(touched, u) {
+					t.Errorf("%s: %s changed and was not reported", name, u)
+				}
+			}
+			if why := "is for pods or services"; strings.Contains(after["host/n0"], why) == (name == "shrunk") {
+				t.Errorf("%s: the Event is %s", name, after["host/n0"])
+			}
+		}
 	}
 }
 

@@ -178,9 +178,13 @@ func (r reports) notOf(f *Facts, sw string, a netip.Addr) string {
 	if ipnet.Unusable(a) != "" {
 		return "is none that others can send to"
 	}
-	inside := append(f.Inside(), f.Ranges...)
-	if i := slices.IndexFunc(inside, func(p netip.Prefix) bool { return p.Contains(a) }); i >= 0 {
-		return fmt.Sprintf("lies in %s, which is for pods or services", inside[i])
+	return liesIn(f.Ranges, a) // not refused: addresses of nodes decide which subnets are those of Services
+}
+
+// liesIn names the first of some subnets of pods or Services with an address, "" if there is none.
+func liesIn(subnets []netip.Prefix, a netip.Addr) string {
+	if i := slices.IndexFunc(subnets, func(p netip.Prefix) bool { return p.Contains(a) }); i >= 0 {
+		return fmt.Sprintf("lies in %s, which is for pods or services", subnets[i])
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -34,7 +35,7 @@ type reservation struct {
 	known bool   // the hop is more than the claim of one node, see Router
 }
 
-// reserve computes the reservations again, and judges the addresses of the hosts affected.
+// reserve computes the reservations again, and judges the addresses of the hosts affected: of all, if the cluster has other subnets.
 func (x *Index) reserve(f *Facts) Change {
 	f.reserved.of = f.reservations()
 	affected := map[string]bool{}
@@ -48,6 +49,11 @@ func (x *Index) reserve(f *Facts) Change {
 	}
 	for a, r := range f.reserved.of { // their proofs, or the gateways that send there, may have changed
 		if r.prove || r.hop {
+			affect(a)
+		}
+	}
+	if !slices.Equal(x.now.Inside(), f.Inside()) {
+		for a := range x.reports.of {
 			affect(a)
 		}
 	}
@@ -122,6 +128,9 @@ func (c Change) ChangedReservations() []netip.Addr {
 
 // refused returns the reason why a node does not get a reported address, "" if it does.
 func (r reports) refused(f *Facts, h host, a netip.Addr) string {
+	if why := cmp.Or(liesIn(f.Cluster.Subnets, a), liesIn(f.Cluster.Join, a)); why != "" {
+		return why
+	}
 	sw := names.NodeSwitch(h.name)
 	by, ok := f.reserved.of[a]
 	switch {
