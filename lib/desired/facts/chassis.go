@@ -46,7 +46,7 @@ func chassisByNode(all map[string]Chassis) map[string][]string {
 	return out
 }
 
-// NodePortAddresses are the addresses of a host for NodePorts, by family.
+// NodePortAddresses are the addresses of a host for NodePorts, by family; those of gateways come first: large Services have only some.
 func (f *Facts) NodePortAddresses(c Chassis) (out [2][]netip.Addr) {
 	add := func(a netip.Addr) {
 		f := 0
@@ -57,13 +57,13 @@ func (f *Facts) NodePortAddresses(c Chassis) (out [2][]netip.Addr) {
 			out[f] = append(out[f], a)
 		}
 	}
+	for _, a := range f.GatewayAddresses(c) {
+		add(a)
+	}
 	for _, a := range f.Addresses[c.Node] {
 		if ipnet.Unusable(a) == "" {
 			add(a)
 		}
-	}
-	for _, a := range f.GatewayAddresses(c) {
-		add(a)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -17,6 +18,17 @@ func TestHostsOfANodeHaveAnOrder(t *testing.T) {
 	x := NewIndex()
 	x.PutCluster(all)
 	if got := x.Now().ChassisOf["n1"]; len(got) != 8 || !slices.IsSorted(got) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// The addresses of a gateway come first: a large Service has its NodePorts at the first ones only, and no report displaces these.
+func TestNodePortsStartAtTheGateway(t *testing.T) {
+	own, lower, six := netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	f := Facts{Addresses: map[string][]netip.Addr{"n1": {lower, own, six}}}
+	f.Cluster.Gateways = topology.Gateways{"gw": {IPs: []netip.Prefix{netip.PrefixFrom(own, 24)}}}
+	got := f.NodePortAddresses(Chassis{Node: "n1", Gateways: []string{"gw"}})
+	if !slices.Equal(got[0], []netip.Addr{own, lower}) || !slices.Equal(got[1], []netip.Addr{six}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -104,7 +105,7 @@ func (l *Balancers) Weight() (weight int, ok bool) {
 	if !l.Ours {
 		return 0, true
 	}
-	c := l.cost()
+	c := l.fit()
 	if c.over() != "" {
 		return 0, false
 	}
@@ -122,6 +123,21 @@ type estimate struct {
 func (l *Balancers) cost() cost {
 	e := estimate{Balancers: l}
 	return e.all()
+}
+
+// fit returns the cost with NodePorts at as many addresses of each host as the limits allow, at least one: no kubelet may take the
+// load balancers of a Service by reporting many.
+func (l *Balancers) fit() cost {
+	c, all := l.cost(), l.at.Addresses
+	most := max(all[0], all[1])
+	if c.over() == "" || most <= 1 {
+		return c
+	}
+	at := func(n int) cost {
+		l.at.Addresses = [2]int{min(all[0], n), min(all[1], n)}
+		return l.cost()
+	}
+	return at(1 + sort.Search(most-1, func(n int) bool { return at(n+2).over() != "" }))
 }
 
 // all is the cost of all rows.

@@ -13,7 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/google/go-cmp/cmp"
+
 	"ovn-k8s/lib/desired/service"
+	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/objects"
 )
 
@@ -113,6 +116,42 @@ func TestTheWeightDoesNotFollowKubelets(t *testing.T) {
 	at.Addresses = [2]int{64, 64}
 	if now, ok := New(&r, at).Weight(); !ok || now != before {
 		t.Errorf("a host with 64 addresses changes the weight from %d to %d", before, now)
+	}
+}
+
+// L3: nor does such a kubelet take the load balancers of a large Service. It loses its NodePorts at addresses that most hosts do not
+// have, no more than needed, and only them.
+func TestALargeServiceDoesNotFollowKubelets(t *testing.T) {
+	few, many := manyNodes(3), manyNodes(3)
+	many.Addresses = [2]int{64, 64}
+	r := resolve(objects.Many(10), spread(400, 10, noHint)...)
+	want := New(&r, few).Rows()
+	with := r
+	got := New(&with, many).Rows()
+	if len(r.Problems) > 0 || len(want) != 2 || len(got) != 2 || len(with.Problems) != 1 || with.Problems[0].Reason != "ServiceTooLarge" {
+		t.Fatalf("%d rows, with 64 addresses %d: %v, %v", len(want), len(got), r.Problems, with.Problems)
+	}
+	if diff := cmp.Diff(want[0], got[0]); diff != "" {
+		t.Errorf("the cluster IPs differ: %s", diff)
+	}
+	at := map[string]int{} // NodePorts by variable
+	for vip := range got[1].Model.(*nbdb.LoadBalancer).Vips {
+		name, _, _ := strings.Cut(vip, ":")
+		at[name]++
+	}
+	bytes := len(fmt.Sprint(got))
+	if one := (bytes - len(fmt.Sprint(got[0]))) / len(at); len(at) < 3 || bytes > maxBytes || bytes < maxBytes/2-one {
+		t.Errorf("%d bytes with %d addresses, of at most %d", bytes, len(at), maxBytes)
+	}
+	for i := range len(at) { // the first ones, with all ports
+		if n := at["^"+AddressVariable(0, i)]; n != 10 {
+			t.Errorf("%d NodePorts at address %d of each host", n, i)
+		}
+	}
+	// Even so it may be too large, and so is another without NodePorts.
+	huge := resolve(objects.Many(100), spread(1000, 100, noHint)...)
+	if rows := New(&huge, many).Rows(); len(rows) > 0 || len(huge.Problems) != 1 {
+		t.Errorf("%d rows, %v", len(rows), huge.Problems)
 	}
 }
 

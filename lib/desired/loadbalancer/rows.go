@@ -29,13 +29,15 @@ import (
 //	service/NS/NAME/tcp/refused  frontends through gateways of policy Local, without any endpoint
 //	service/NS/NAME/sources/…    ACLs: source ranges of the addresses of a load balancer
 //
-// A Service above its limits, or the quota of its namespace, has none. Problems found only here are added to the Service.
+// A Service above its limits, or the quota of its namespace, has none; but NodePorts at many addresses of hosts are left out, see
+// fit. Problems found only here are added to the Service.
 func (l *Balancers) Rows() []nb.Row {
 	r := l.Resolved
 	if !r.Ours {
 		return nil
 	}
-	c := l.cost()
+	reported := l.at.Addresses
+	c := l.fit()
 	if over := c.over(); over != "" {
 		r.AddProblem("ServiceTooLarge", "service %s has no load balancers: with %d nodes it would take at least %s: split the service", r.Key, len(l.at.Nodes), over)
 		return nil
@@ -43,6 +45,9 @@ func (l *Balancers) Rows() []nb.Row {
 	if r.OverQuota {
 		r.AddProblem("TooManyServices", "service %s has no load balancers: their weight above %d is %d, rounded up, more than older services of namespace %s leave of %d: split the service, or use several namespaces", r.Key, Ordinary, Charged(c.weight), r.Namespace, MaxWeight)
 		return nil
+	}
+	if n := l.at.Addresses; n != reported {
+		r.AddProblem("ServiceTooLarge", "service %s has its NodePorts at no more than %d addresses of each host, though one has %d: at all it would take more than %.1f MB in the Northbound database: split the service", r.Key, max(n[0], n[1]), max(reported[0], reported[1]), float64(maxBytes)/(1<<20))
 	}
 	var rows []nb.Row
 	for _, protocol := range protocols() {
@@ -177,7 +182,7 @@ func (l *Balancers) misplaced() {
 	}
 }
 
-// addNodePort adds a NodePort, on every address of every host.
+// addNodePort adds a NodePort, on every address of every host: see fit.
 func (l *Balancers) addNodePort(s *set, f service.Frontend) {
 	for i := range l.at.Addresses[f.Family] {
 		k := "^" + AddressVariable(f.Family, i) + ":" + strconv.Itoa(int(f.Number))
