@@ -10,6 +10,7 @@ import (
 	"ovn-k8s/lib/desired/ports"
 	"ovn-k8s/lib/desired/service"
 	"ovn-k8s/lib/desired/topology"
+	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/nb"
 )
 
@@ -86,10 +87,23 @@ func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection)
 			if gw.Mode == topology.Local || gw.Closed {
 				continue // the host itself takes connections, or nobody does
 			}
-			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: facts.Addrs(gw.IPs)}
+			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: servedBy(gw, f.Addresses[c.Node])}
 		}
 	}
 	return now
+}
+
+// servedBy are the addresses of hosts at which a gateway has frontends: its own, and on a NIC shared with its host those of
+// the node, because the flows of the bridge lead clients there to the gateway: see bridgeflows.Served.
+func servedBy(gw topology.Gateway, node []netip.Addr) []netip.Addr {
+	own := facts.Addrs(gw.IPs)
+	if gw.Mode != topology.Bridge {
+		return own
+	}
+	return append(own, slices.DeleteFunc(slices.Clone(node), func(a netip.Addr) bool {
+		way := slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Is4() == a.Is4() })
+		return !way || slices.Contains(own, a) || ipnet.Unusable(a) != ""
+	})...)
 }
 
 // A difference describes a change of inputs.

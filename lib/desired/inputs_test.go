@@ -3,6 +3,8 @@ package desired
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +40,45 @@ func TestTheSameSelectionCostsNothing(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(10, func() { w.Put(s) }); n > 10 {
 			t.Errorf("%+v again: %v allocations", s, n)
+		}
+	}
+}
+
+// The router of a shared NIC has frontends at the addresses of the Node, too, in the gateway's families: flows lead clients there
+// to it, and it had none of external addresses, nor of NodePorts if an endpoint is in a host's network. It follows the Node.
+func TestASharedNICServesTheAddressesOfItsNode(t *testing.T) {
+	for mode, want := range map[string]string{topology.Bridge: "192.0.2.1 192.0.2.9", topology.Physical: "192.0.2.1"} {
+		w := NewWorld()
+		c, err := cluster(t, 1, 2).WithChassis("n1", "c1").WithChassis("n2", "c2").WithGateway("g", topology.Gateway{
+			Mode: mode, Interface: "breth0", Chassis: "c1", Node: "n1", MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.1/24"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Put(c)
+		s := newService("web", 1)
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+		s.Spec.ExternalTrafficPolicy, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal, []string{"192.0.2.9"}
+		w.Put(s)
+		w.Put(newSlice("web-1", "web", "10.0.1.3@n1", "192.0.2.2@n2"))
+		w.Put(hostNode(2))
+		n := hostNode(1)
+		for _, a := range []string{"192.0.2.9", "2001:db8::9"} {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: a})
+		}
+		if touched := w.Put(n); !slices.Contains(touched, "service/default/web") {
+			t.Errorf("%s: another address of the Node touches %v", mode, touched)
+		}
+		if got := fmt.Sprint(w.Services.inputs.Gateways["g"].Addrs); got != "["+want+"]" {
+			t.Errorf("%s: frontends at %s, want %s", mode, got, want)
+		}
+		rows := fmt.Sprint(rowsOf(t, w, "service/default/web"))
+		_, local, _ := strings.Cut(rows, "Load_Balancer service/default/web/tcp/local/g ")
+		local, _, _ = strings.Cut(local, " in=")
+		for _, frontend := range []string{"192.0.2.9:80=", "192.0.2.9:30080="} {
+			if (mode == topology.Bridge) != strings.Contains(local, frontend) {
+				t.Errorf("%s: %s in %s", mode, frontend, local)
+			}
 		}
 	}
 }

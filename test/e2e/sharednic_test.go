@@ -16,20 +16,7 @@ func TestNodePortsAtMoreAddressesOfASharedNIC(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
 	n := cluster.Node("minion1")
 	at := addGateway(t, n, world.Shared)
-	var more []netip.Addr
-	for _, a := range n.Addresses {
-		bytes := a.Addr().AsSlice()
-		bytes[len(bytes)-1] = 200
-		other, _ := netip.AddrFromSlice(bytes)
-		more = append(more, other)
-		flag := ""
-		if other.Is6() {
-			flag = " nodad"
-		}
-		address := netip.PrefixFrom(other, a.Bits()).String() + " dev breth0"
-		sh(t, n, "ip address add "+address+flag)
-		t.Cleanup(func() { sh(t, n, "ip address del "+address) })
-	}
+	more := addAddresses(t, n, 210)
 	outside := surround(t).Outside
 	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
 	seen := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
@@ -42,5 +29,62 @@ func TestNodePortsAtMoreAddressesOfASharedNIC(t *testing.T) {
 		s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, map[string]string{"app": "web"}
 	})
 	try(t, slices.Concat(nodePortWays(outside, at, near, backends[:1], outside.Addresses), nodePortWays(outside, more, near, backends[:1], n.Management)))
+	consistent(t)
+}
+
+// addAddresses adds addresses to a node's shared bridge until the end of the test: one of each family, with this last byte. No other
+// test may use it: neighbours know another MAC for a while.
+func addAddresses(t *testing.T, n *world.Node, last byte) (more []netip.Addr) {
+	t.Helper()
+	for _, a := range n.Addresses {
+		bytes := a.Addr().AsSlice()
+		bytes[len(bytes)-1] = last
+		other, _ := netip.AddrFromSlice(bytes)
+		more = append(more, other)
+		flag := ""
+		if other.Is6() {
+			flag = " nodad"
+		}
+		address := netip.PrefixFrom(other, a.Bits()).String() + " dev breth0"
+		sh(t, n, "ip address add "+address+flag)
+		t.Cleanup(func() { sh(t, n, "ip address del "+address) })
+	}
+	return more
+}
+
+// A Node on bare metal may report a public address on the NIC shared with the gateway router, beside the one that the router has.
+// Services have frontends there, too, and with the policy Local keep the client's address.
+func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
+	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
+	n := cluster.Node("minion1")
+	at := addGateway(t, n, world.Shared)
+	more := addAddresses(t, n, 211)
+	reportExternal(t, n.Name, []string{more[0].String(), more[1].String()})
+	outside := surround(t).Outside
+	seen := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	backends := []world.Endpoint{p["web-near"], p["web-far"]}
+	ofPort := func(number int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, map[string]string{"app": "web"}
+			for i := range s.Spec.Ports {
+				s.Spec.Ports[i].Port = number
+			}
+			for _, a := range slices.Concat(at, more) {
+				s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, a.String())
+			}
+		}
+	}
+	all := service(t, "web", ofPort(80))
+	local := service(t, "near", func(s *corev1.Service) { ofPort(81)(s); localPolicy(s) })
+	// An endpoint in the network of another host gives each gateway a load balancer of its own.
+	mixed := service(t, "mixed", func(s *corev1.Service) { ofPort(82)(s); localPolicy(s); withoutSelector(s) })
+	setEndpoints(t, "mixed", states{p["web-near"].Addresses[0]: conditions(true, true, false), cluster.Node("minion2").IPv4(): conditions(true, true, false)})
+	for _, to := range [][]netip.Addr{at, more} {
+		try(t, slices.Concat(nodePortWays(outside, to, all, backends, seen), nodePortWays(outside, to, local, backends[:1], outside.Addresses)))
+		try(t, ofIPv4(nodePortWays(outside, to, mixed, backends[:1], outside.Addresses)))
+		try(t, waysTo(outside, to, 80, backends, seen))
+		try(t, waysTo(outside, to, 81, backends[:1], outside.Addresses))
+		try(t, ofIPv4(waysTo(outside, to, 82, backends[:1], outside.Addresses)))
+	}
 	consistent(t)
 }

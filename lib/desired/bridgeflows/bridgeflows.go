@@ -33,15 +33,19 @@ type Bridge struct {
 }
 
 // Served returns those of a bridge's addresses at which the gateway router serves NodePorts: its own, and those that the
-// Node reports, as OVN has NodePorts there, too. In a family without an address of its own it has no way back to clients.
+// Node reports, as OVN has NodePorts there, too.
 func Served(addrs, router, reported []netip.Addr) (out []netip.Addr) {
 	for _, a := range addrs {
-		way := slices.ContainsFunc(router, func(r netip.Addr) bool { return r.Is4() == a.Is4() })
-		if slices.Contains(router, a) || way && slices.Contains(reported, a) {
+		if slices.Contains(router, a) || hasWay(router, a) && slices.Contains(reported, a) {
 			out = append(out, a)
 		}
 	}
 	return out
+}
+
+// hasWay reports whether a gateway router has an address of the family of a, and so a way back to clients there.
+func hasWay(router []netip.Addr, a netip.Addr) bool {
+	return slices.ContainsFunc(router, func(r netip.Addr) bool { return r.Is4() == a.Is4() })
 }
 
 // Tables and priorities.
@@ -190,9 +194,12 @@ func (b Bridge) base() []flow.Flow {
 }
 
 // Takes reports whether flows accept the connections to a frontend. Otherwise the
-// host does: the gateway router has the address of a backend in this host's own
-// network, and would keep the packet.
+// host does: the gateway router has no address in the family; or it has the address
+// of a backend in this host's own network, and would keep the packet.
 func (b Bridge) Takes(f service.Frontend) bool {
+	if len(b.Router) > 0 && !hasWay(b.Router, ipnet.Families()[f.Family]) {
+		return false
+	}
 	return f.Programmed() && !slices.ContainsFunc(f.Reachable(), func(e service.Endpoint) bool { return slices.Contains(b.Addrs, e.Addr) })
 }
 

@@ -193,8 +193,8 @@ func (l *Balancers) addNodePort(s *set, f service.Frontend) {
 	}
 }
 
-// atGateways returns load balancers for addresses outside that are a gateway's own. A gateway must not have those of
-// other hosts: its router would take its replies to such a host for requests to the frontend.
+// atGateways returns load balancers for addresses outside that are a gateway's own, or on a shared NIC its host's. A
+// gateway must not have those of other hosts: its router would take its replies to such a host for requests to the frontend.
 func (l *Balancers) atGateways(protocol corev1.Protocol) (rows []nb.Row) {
 	own := map[string]vips{} // by gateway
 	owners := map[netip.Addr][]string{}

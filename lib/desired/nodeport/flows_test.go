@@ -42,6 +42,11 @@ func TestFlowsOfFrontends(t *testing.T) {
 	}, of(web(), b)); diff != "" {
 		t.Errorf("the host has the NodePorts at all addresses (-want +got):\n%s", diff)
 	}
+	b.Router = []netip.Addr{addr("2001:db8::1")}
+	if got := of(web(), b); len(got) > 0 {
+		t.Errorf("the gateway router has no way back in the family: %q", got)
+	}
+	b.Router = nil
 	b.Addrs = nil
 	if diff := cmp.Diff([]string{
 		"tcp,in_port=1,nw_dst=203.0.113.7,tp_dst=80 -> output:2",
