@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/replyroute"
+	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/nb"
 )
 
@@ -187,4 +188,30 @@ func TestRefusedRepliesDoNotDependOnOrder(t *testing.T) {
 		}
 		return s, sl
 	})
+}
+
+// Replies of a node leave through the gateway that shares its NIC, whatever the names of others on the host: hostPorts and flows
+// rely on it, too.
+func TestRepliesLeaveThroughTheSharedNIC(t *testing.T) {
+	for _, shared := range []string{"a", "z"} {
+		w, c := NewWorld(), cluster(t, 1).WithChassis("n1", "c1")
+		for i, name := range []string{shared, "m"} {
+			g := topology.Gateway{Mode: topology.Bridge, Interface: "breth0", Chassis: "c1", Node: "n1", MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.1/24")}
+			if i == 1 {
+				g.Mode, g.Interface, g.IPs = topology.Physical, "eth1", prefixes("198.51.100.1/24")
+			}
+			var err error
+			if c, err = c.WithGateway(name, g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Put(c)
+		w.Put(hostNode(1))
+		w.Put(localService("web", 1))
+		w.Put(newSlice("web-1", "web", "10.0.1.11@n1"))
+		rows := fmt.Sprint(rowsOf(t, w, replyroute.Unit("n1")))
+		if hop := c.Gateways[shared].Join[0].String(); !strings.Contains(rows, fmt.Sprintf("nexthops=[%q]", hop)) {
+			t.Errorf("%s shares the NIC and is at %s: %s", shared, hop, rows)
+		}
+	}
 }

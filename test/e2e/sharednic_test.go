@@ -88,3 +88,23 @@ func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
 	}
 	consistent(t)
 }
+
+// A host may have a gateway that shares its NIC, and another one with a NIC of its own. Replies leave through the first one,
+// whatever the names. Clients keep their addresses there, and hostPorts are served by both.
+func TestTwoGatewaysOnAHost(t *testing.T) {
+	ofPrograms(t, "nothing: it makes one gateway of a host")
+	p := pods(t, map[string]string{"all": "minion1", "tcp": "minion1", "udp": "minion1", "web-near": "minion1"}, hostPorts)
+	n, outside := cluster.Node("minion1"), surround(t).Outside
+	try(t, hostPortWays(p, hosts()[2], nodeAddrs("minion1"), nodeAddrs("minion2"))) // the host has their rules before the gateway
+	at := addGateway(t, n, world.Shared)
+	second, err := cluster.GatewayInit(t.Context(), n, world.Dedicated, "--node-name=second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sh(t, n, "ovn-k8s-overlay gateway-remove --node-name=second") })
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort; localPolicy(s) })
+	join := []netip.Addr{netip.MustParseAddr("100.64.0.3"), netip.MustParseAddr("fd98::3")}
+	try(t, slices.Concat(nodePortWays(outside, at, s, []world.Endpoint{p["web-near"]}, outside.Addresses), hostPortWays(p, outside, at, outside.Addresses)))
+	try(t, hostPortWays(p, outside, second, join))
+	consistent(t)
+}

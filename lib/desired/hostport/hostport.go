@@ -46,11 +46,10 @@ type Node struct {
 	// Addrs are the node's addresses that are reachable from other hosts or pods,
 	// including those of its gateway and of its management port.
 	Addrs []netip.Addr
-	// Gateway are the addresses of a gateway with a NIC on the same host, Routers are the
-	// names of its routers, and Shared is whether the NIC is also the host's.
-	Gateway []netip.Addr
-	Routers []string
-	Shared  bool
+	// Gateway are the addresses of gateways with a NIC on the same host. Shared are the
+	// names of the routers with the host's NIC, and Routers those with one of their own.
+	Gateway         []netip.Addr
+	Shared, Routers []string
 	// Returns are the next hops of answers to clients outside, where DNAT must be
 	// reversed: the gateway that shares the host's NIC, else the host.
 	Returns []netip.Addr
@@ -129,6 +128,9 @@ func (n Node) Problems(p Pod, most int) []string {
 //	N/hostport/tcp/gateway  load balancer of the host's gateway router only: other
 //	                        routers would take its answers to this host for
 //	                        connections
+//	N/hostport/tcp/gateway/own
+//	                        that of routers with NICs of their own beside one with
+//	                        the host's
 //	N/hostport/return4      routes answers to clients outside
 //	N/hostport/inside4      exempts answers to clients inside
 //	N/hostport/to-node, N/hostport/sent-back
@@ -142,7 +144,7 @@ func (n Node) Rows(p Pod) []nb.Row {
 			rows = append(rows, balancer(name, protocol, names.SwitchLoadBalancerGroup, vips))
 		}
 		if vips := n.vips(p, protocol, n.Gateway); len(vips) > 0 {
-			rows = append(rows, n.atGateway(balancer(name+"/gateway", protocol, "", vips)))
+			rows = append(rows, n.atGateways(name, protocol, vips)...)
 		}
 	}
 	for _, hop := range n.Returns {
@@ -180,16 +182,40 @@ func family(a netip.Addr) string {
 	return "ip6"
 }
 
-// atGateway adds a load balancer to the routers of the host's gateway.
-func (n Node) atGateway(row nb.Row) nb.Row {
-	row.In = nil
-	for _, r := range n.Routers {
-		row.In = append(row.In, nb.Ref{Table: nbdb.LogicalRouterTable, ID: r, Column: "load_balancer"})
+// atGateways returns the load balancers of the routers of the host's gateways. A router with the host's NIC keeps
+// clients' addresses: answers return to it. Another one replaces them by its own.
+func (n Node) atGateways(name string, protocol corev1.Protocol, vips map[string]string) (rows []nb.Row) {
+	for _, g := range n.gateways() {
+		row := balancer(name+g.suffix, protocol, "", vips)
+		row.In = nil
+		for _, r := range g.routers {
+			row.In = append(row.In, nb.Ref{Table: nbdb.LogicalRouterTable, ID: r, Column: "load_balancer"})
+		}
+		if g.shared {
+			row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
+		}
+		rows = append(rows, row)
 	}
-	if n.Shared {
-		row.Model.(*nbdb.LoadBalancer).Options["skip_snat"] = "true"
+	return rows
+}
+
+// routers are those of a host with one load balancer, whose name ends in suffix.
+type routers struct {
+	suffix  string
+	routers []string
+	shared  bool
+}
+
+// gateways returns the routers of the host's gateways with NICs.
+func (n Node) gateways() (out []routers) {
+	suffix := "/gateway"
+	if len(n.Shared) > 0 {
+		out, suffix = append(out, routers{suffix, n.Shared, true}), suffix+"/own"
 	}
-	return row
+	if len(n.Routers) > 0 {
+		out = append(out, routers{suffix, n.Routers, false})
+	}
+	return out
 }
 
 func balancerName(p Pod, protocol corev1.Protocol) string {
@@ -204,7 +230,9 @@ func (n Node) Balancers(p Pod, d Frontend) []string {
 		out = append(out, name)
 	}
 	if slices.Contains(n.Gateway, d.At.Addr()) {
-		out = append(out, name+"/gateway")
+		for _, g := range n.gateways() {
+			out = append(out, name+g.suffix)
+		}
 	}
 	return out
 }

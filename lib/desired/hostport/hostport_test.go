@@ -84,8 +84,9 @@ func TestRows(t *testing.T) {
 	)
 	gateway := func(n *Node) { n.Gateway, n.Routers = addrs("198.51.100.1"), []string{"GR_n1"} }
 	shared := func(n *Node) {
-		n.Gateway, n.Routers, n.Shared, n.Returns = addrs("192.0.2.1"), []string{"GR_n1"}, true, addrs("100.64.0.2")
+		n.Gateway, n.Shared, n.Returns = addrs("192.0.2.1"), []string{"GR_n1"}, addrs("100.64.0.2")
 	}
+	both := func(n *Node) { shared(n); n.Gateway, n.Routers = addrs("192.0.2.1", "198.51.100.1"), []string{"GR_b"} }
 	for _, tt := range []struct {
 		name  string
 		ports []string
@@ -112,6 +113,11 @@ func TestRows(t *testing.T) {
 		{"a gateway that shares the NIC", []string{"0.0.0.0,80:8080/TCP"}, node(shared), []string{
 			"tcp in ovn-k8s-switches: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[]",
 			"tcp/gateway in GR_n1: 192.0.2.1:80=10.0.1.3:8080 map[skip_snat:true]",
+			strings.Replace(return4, "10.0.1.2", "100.64.0.2", 1), inside4}},
+		{"both", []string{"0.0.0.0,80:8080/TCP"}, node(both), []string{
+			"tcp in ovn-k8s-switches: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[]",
+			"tcp/gateway in GR_n1: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[skip_snat:true]",
+			"tcp/gateway/own in GR_b: 192.0.2.1:80=10.0.1.3:8080 198.51.100.1:80=10.0.1.3:8080 map[]",
 			strings.Replace(return4, "10.0.1.2", "100.64.0.2", 1), inside4}},
 		{"others have some", []string{"0.0.0.0,80:8080/TCP"}, node(func(n *Node) {
 			n.Holder = func(a netip.Addr, _ pod.HostPort) string {

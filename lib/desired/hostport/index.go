@@ -42,9 +42,11 @@ func place(f *facts.Facts, sw string, host facts.Chassis) Node {
 		if g.Mode == topology.Local {
 			continue
 		}
-		n.Gateway, n.Routers = append(n.Gateway, facts.Addrs(g.IPs)...), append(n.Routers, names.GatewayRouter(name))
+		n.Gateway = append(n.Gateway, facts.Addrs(g.IPs)...)
 		if g.Mode == topology.Bridge {
-			n.Shared, n.Returns = true, g.Join
+			n.Shared, n.Returns = append(n.Shared, names.GatewayRouter(name)), g.Join
+		} else {
+			n.Routers = append(n.Routers, names.GatewayRouter(name))
 		}
 	}
 	n.Inside = f.Inside()
@@ -79,7 +81,7 @@ func places(f *facts.Facts, switches []string) map[string]Node {
 
 // equalPlaces compares all of two nodes but Holder.
 func equalPlaces(a, b Node) bool {
-	return a.Switch == b.Switch && a.Shared == b.Shared &&
+	return a.Switch == b.Switch && slices.Equal(a.Shared, b.Shared) &&
 		slices.Equal(a.Management, b.Management) && slices.Equal(a.Subnets, b.Subnets) && slices.Equal(a.Addrs, b.Addrs) &&
 		slices.Equal(a.Gateway, b.Gateway) && slices.Equal(a.Routers, b.Routers) &&
 		slices.Equal(a.Returns, b.Returns) && slices.Equal(a.Inside, b.Inside)

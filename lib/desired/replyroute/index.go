@@ -169,13 +169,13 @@ func (x *Index) units() (out []nb.Unit) {
 }
 
 // nextHops are the next hops of replies to clients outside from a node: the gateway of the same host, or the host
-// itself.
+// itself. Of several gateways it is the one that shares the host's NIC, as for hostPorts.
 func nextHops(f *facts.Facts, node string) []netip.Addr {
-	hops := f.Management(node)
+	hops, shared := f.Management(node), false
 	for _, id := range f.ChassisOf[node] {
 		for _, name := range f.Chassis[id].Gateways {
-			if g := f.Cluster.Gateways[name]; g.Mode != topology.Local {
-				hops = g.Join
+			if g := f.Cluster.Gateways[name]; g.Mode == topology.Bridge || g.Mode == topology.Physical && !shared {
+				hops, shared = g.Join, g.Mode == topology.Bridge
 			}
 		}
 	}
