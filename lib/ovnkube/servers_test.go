@@ -55,6 +55,7 @@ func TestMastersWithOtherFiles(t *testing.T) {
 		return dbserver.Server{Database: dbserver.Northbound, Socket: strings.TrimPrefix(c.NB, "unix:"), Target: "pssl:0:127.0.0.1",
 			Files: ovsdb.Files{PrivateKey: name + ".key", Certificate: name + ".cert", CACert: name + ".ca"}}
 	}
+	nbctl("init") // ovn-northd may not have made the row of NB_Global yet
 	a, b := server("/nonexistent/a"), server("/nonexistent/b")
 	written := func(name string) string { return "info OVN_Northbound: it listens at pssl:0:127.0.0.1 with " + name }
 	const left = "warning OVN_Northbound: another program has set the certificate /nonexistent/b.cert in the row SSL, " +
