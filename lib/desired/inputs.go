@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"ovn-k8s/lib/desired/bridgeflows"
 	"ovn-k8s/lib/desired/facts"
 	"ovn-k8s/lib/desired/loadbalancer"
 	"ovn-k8s/lib/desired/ports"
@@ -93,16 +94,15 @@ func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection)
 	return now
 }
 
-// servedBy are the addresses of hosts at which a gateway has frontends: its own, and on a NIC shared with its host those of
-// the node, because the flows of the bridge lead clients there to the gateway: see bridgeflows.Served.
+// servedBy returns the addresses of a gateway for frontends of hosts: its own, and on a NIC shared with its host those of the
+// node, because the flows of the bridge lead clients there to the gateway.
 func servedBy(gw topology.Gateway, node []netip.Addr) []netip.Addr {
 	own := facts.Addrs(gw.IPs)
 	if gw.Mode != topology.Bridge {
 		return own
 	}
-	return append(own, slices.DeleteFunc(slices.Clone(node), func(a netip.Addr) bool {
-		way := slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Is4() == a.Is4() })
-		return !way || slices.Contains(own, a) || ipnet.Unusable(a) != ""
+	return append(own, slices.DeleteFunc(bridgeflows.Served(node, own, node), func(a netip.Addr) bool {
+		return slices.Contains(own, a) || ipnet.Unusable(a) != ""
 	})...)
 }
 

@@ -28,7 +28,7 @@ func Compare(a, b nb.Unit) int {
 }
 
 // Related reports whether the rows of u should change in one transaction with those of units before it: a policy's, and those of
-// the pods that it selects.
+// its pods.
 func Related(u nb.Unit) bool { return step(u) <= int(feature.Pods) }
 
 // Known reports whether u is a unit of a kind listed by Units. Rows of other kinds belong to a newer version.

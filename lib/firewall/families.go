@@ -45,7 +45,7 @@ func eachFamily(setting string, want []FamilyRules, do func(*Firewall, Rules) er
 	return nil
 }
 
-// AcceptsInIPTables returns the families of some packet filters for which (*Firewall).AcceptsInIPTables holds.
+// AcceptsInIPTables returns the families of those packet filters with (*Firewall).AcceptsInIPTables.
 func AcceptsInIPTables(ctx context.Context, all []*Firewall) (families []netip.Addr) {
 	for _, f := range all {
 		if f.AcceptsInIPTables(ctx) {

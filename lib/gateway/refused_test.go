@@ -21,7 +21,7 @@ import (
 	"ovn-k8s/test/namespace"
 )
 
-// A Service that the kernel refuses holds back nothing else: beside a firewall that drops, packets are accepted, and hostPorts
+// A Service refused by the kernel holds back nothing else: beside a firewall that drops, packets are accepted, and hostPorts
 // are reached at 127.0.0.1.
 func TestARefusedServiceHoldsBackNothing(t *testing.T) {
 	namespace.Load(t, "")

@@ -96,7 +96,7 @@ func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
 	return rules, flat(err)
 }
 
-// Incompatible reports whether a table has rules of nft that iptables cannot read. For Sync it looks empty: no chain drops there.
+// Incompatible reports whether iptables cannot read a table because of rules of nft. For Sync it looks empty: no chain drops there.
 func (f *Firewall) Incompatible(ctx context.Context, table string) bool {
 	text, err := run(ctx, "", f.save, "-t", table)
 	return err == nil && strings.HasPrefix(text, "# Table `"+table+"' is incompatible, use 'nft' tool.\n")

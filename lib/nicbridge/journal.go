@@ -31,7 +31,7 @@ type journal struct {
 	// vSwitch's database remain.
 	Boot     string    `json:"boot"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// By is the program that made the move by itself. "": an operator made it, or a former release; no program confirms it.
+	// By is the program, if one made the move by itself. "": an operator made it, or a former release; no program confirms it.
 	By       string   `json:"by,omitempty"`
 	Snapshot Snapshot `json:"snapshot"`
 }

@@ -188,8 +188,8 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A program confirms its own moves, and not those of an operator or of a former release, whose journal names no program. A move
-// that waits is not interrupted.
+// A program confirms its own moves, and not those of an operator or of a former release, with no program in the journal. A
+// waiting move is not interrupted.
 func TestUnconfirmed(t *testing.T) {
 	t.Setenv("OVS_DBDIR", t.TempDir())
 	st := store{stateDir()}

@@ -68,7 +68,7 @@ type Command struct {
 	Watch string
 	// Unwatched makes the move also if that process cannot be started, such as in a container.
 	Unwatched bool
-	// Mark are keys for external_ids of a bridge made by the move, to find it again. A program that moves NICs by itself has
+	// Mark are keys for external_ids of a bridge made by the move, to find it again. A program with moves of its own has
 	// its name there, as names.MovedBy.
 	Mark map[string]string
 	// Out gets the result, Err warnings.

@@ -9,7 +9,7 @@ import (
 )
 
 // Recover undoes interrupted moves, and finishes the cleanup of verified ones. A move past its deadline for Confirm
-// is undone, too. One that waits for Confirm stays.
+// is undone, too. A move before its deadline stays.
 func Recover(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
@@ -53,7 +53,7 @@ func Confirm(ctx context.Context, c Command) error {
 	return errors.Join(errs...)
 }
 
-// Unconfirmed returns the bridges of moves by a program that wait for Confirm now, see Command.Mark. interrupted reports
+// Unconfirmed returns the bridges of a program's moves waiting for Confirm now, see Command.Mark. interrupted reports
 // whether Recover has something to do, for moves by anybody.
 func Unconfirmed(by string) (bridges []string, interrupted bool, err error) {
 	all, err := store{stateDir()}.all()
@@ -150,7 +150,7 @@ func (s *session) overdue(j journal) (bool, error) {
 	return !waits, err
 }
 
-// toConfirm says what to do about a move that waits for Confirm.
+// toConfirm tells an operator about a move waiting for Confirm.
 func (j journal) toConfirm() string {
 	return fmt.Sprintf("%s of %s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone",
 		j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)

@@ -94,8 +94,8 @@ func merged[K any](a, b []K, compare func(K, K) int) []K {
 	return append(append(all, a...), b...)
 }
 
-// mostComputing is the time after which compute is called for no further key, and mostRelated that for no further
-// related key. A process may stand for longer than mostComputing without computing anything.
+// After mostComputing, compute is called for no further key, and after mostRelated for no further related key. A process may
+// stand for longer than mostComputing without computing anything.
 const mostComputing, mostRelated = 100 * time.Millisecond, 2 * time.Second
 
 // computed calls compute for keys, for a bounded time, and returns the number of keys computed. The first of the keys

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// Serving is the state of a part that waits for nothing.
+	// Serving is the state of a part without anything to wait for.
 	Serving = "serving"
-	// starting is that of a part that has not reported one.
+	// starting is that of a part before its first report.
 	starting = "starting"
 )
 
@@ -28,7 +28,7 @@ func NewStates(show func(line string)) *States {
 	return &States{show: show, texts: map[string]string{}}
 }
 
-// Start adds parts that have not reported a state. A line that has only such parts replaces another one, but is not the first.
+// Start adds parts without a report. A line with such parts only replaces another one, but is not the first.
 func (s *States) Start(parts ...string) {
 	if s == nil || s.show == nil {
 		return

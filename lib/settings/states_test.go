@@ -7,7 +7,7 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// A part that has not reported is not taken for one that serves, and is no news by itself.
+// A part without a report is not taken for a serving one, and is no news by itself.
 func TestPartsThatStart(t *testing.T) {
 	for _, tt := range []struct {
 		before string

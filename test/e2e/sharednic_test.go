@@ -52,7 +52,7 @@ func addAddresses(t *testing.T, n *world.Node, last byte) (more []netip.Addr) {
 	return more
 }
 
-// A Node on bare metal may report a public address on the NIC shared with the gateway router, beside the one that the router has.
+// A Node on bare metal may report a public address on the NIC shared with the gateway router, beside the router's own.
 // Services have frontends there, too, and with the policy Local keep the client's address.
 func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2"})
@@ -89,7 +89,7 @@ func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
 	consistent(t)
 }
 
-// A host may have a gateway that shares its NIC, and another one with a NIC of its own. Replies leave through the first one,
+// A host may have a gateway on its NIC, and another one with a NIC of its own. Replies leave through the first one,
 // whatever the names. Clients keep their addresses there, and hostPorts are served by both.
 func TestTwoGatewaysOnAHost(t *testing.T) {
 	ofPrograms(t, "nothing: it makes one gateway of a host")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A control plane whose etcd lost its port to another process is started once more.
+// A control plane is started once more if its etcd lost a port to another process.
 func TestATakenPortOfEtcd(t *testing.T) {
 	dir := t.TempDir()
 	const program = `#!/bin/sh

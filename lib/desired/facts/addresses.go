@@ -178,7 +178,7 @@ func (r reports) notOf(f *Facts, sw string, a netip.Addr) string {
 	if ipnet.Unusable(a) != "" {
 		return "is none that others can send to"
 	}
-	return liesIn(f.Ranges, a) // not refused: addresses of nodes decide which subnets are those of Services
+	return liesIn(f.Ranges, a) // not refused: addresses of nodes decide about the subnets of Services
 }
 
 // liesIn names the first of some subnets of pods or Services with an address, "" if there is none.

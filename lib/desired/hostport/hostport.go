@@ -199,7 +199,7 @@ func (n Node) atGateways(name string, protocol corev1.Protocol, vips map[string]
 	return rows
 }
 
-// routers are those of a host with one load balancer, whose name ends in suffix.
+// routers are those of a host with one load balancer. suffix is the end of its name.
 type routers struct {
 	suffix  string
 	routers []string

@@ -17,7 +17,7 @@ import (
 // A Gateway takes connections of clients outside to Services.
 type Gateway struct {
 	Node  string       // of its host, "" if there is none
-	Addrs []netip.Addr // of hosts, at which it has frontends
+	Addrs []netip.Addr // of hosts, for its frontends
 }
 
 // Equal reports whether two gateways are the same.

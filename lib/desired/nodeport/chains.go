@@ -208,7 +208,7 @@ func (b *builder) frame() {
 	b.chain("filter", RefuseChain)
 }
 
-// masqueraded masquerades packets of Services that match.
+// masqueraded masquerades matching packets of Services.
 func (b *builder) masqueraded(match, ports string) {
 	for _, p := range []string{"tcp", "udp", "sctp"} {
 		b.nat(chainMasq, "%s-p %s -m mark --mark %s -j %s", match, p, mark, b.masquerade(ports))

@@ -7,7 +7,7 @@ import (
 )
 
 // HealthChecks returns the number of serving endpoints on the node for each Service
-// with a health check port, by that port: none of a Service that takes no connections
+// with a health check port, by that port: none if the Service takes no connections
 // from outside there.
 func HealthChecks(node string, services []*service.Resolved) map[uint16]Health {
 	out := map[uint16]Health{}

@@ -69,7 +69,7 @@ func (b *builder) hostPorts(ports []hostport.Port) {
 	b.acceptHostPorts(ports)
 }
 
-// acceptHostPorts accepts forwarded packets of hostPorts that accept does not.
+// acceptHostPorts accepts forwarded packets of hostPorts, beyond those of accept.
 func (b *builder) acceptHostPorts(ports []hostport.Port) {
 	b.sentBack(ports)
 	for _, own := range b.ownConnections(ports, "-i") {
@@ -101,9 +101,9 @@ func (b *builder) guardLoopback(ports []hostport.Port) {
 	c.Rules = append([]string{guard}, c.Rules...)
 }
 
-// ownConnections matches connections that a pod opens from its hostPort's target port,
-// as peers of many UDP protocols do, and that management, "-i" or "! -o", matches: OVN
-// sends all packets from that port to this host, which lets them out with its address.
+// ownConnections matches connections of a pod from its hostPort's target port, as of
+// peers of many UDP protocols, in the direction management, "-i" or "! -o". OVN sends
+// all packets from that port to this host, and it lets them out with its address.
 // Tunnels are excepted: other hosts would take the packets for this host's.
 func (b *builder) ownConnections(ports []hostport.Port, management string) (matches []string) {
 	m := b.host.Management

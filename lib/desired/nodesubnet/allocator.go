@@ -167,7 +167,7 @@ func (a *Allocator) oldestFirst(list map[string]bool) []*node {
 	return nodes
 }
 
-// checkName returns the problem of a node's name, or nil. A node with subnets keeps them under a name that is too long for a new one.
+// checkName returns the problem of a node's name, or nil. A node with subnets keeps them under a name too long for a new one.
 func (a *Allocator) checkName(name string) error {
 	if len(a.previous[name]) > 0 || len(a.Subnets(name)) > 0 {
 		return topology.CheckNodeName(name)

@@ -169,7 +169,7 @@ func (x *Index) units() (out []nb.Unit) {
 }
 
 // nextHops are the next hops of replies to clients outside from a node: the gateway of the same host, or the host
-// itself. Of several gateways it is the one that shares the host's NIC, as for hostPorts.
+// itself. Of several gateways it is the one on the host's NIC, as for hostPorts.
 func nextHops(f *facts.Facts, node string) []netip.Addr {
 	hops, shared := f.Management(node), false
 	for _, id := range f.ChassisOf[node] {

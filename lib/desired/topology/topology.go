@@ -172,10 +172,10 @@ func CheckNodeName(node string) error {
 	return nil
 }
 
-// maxName is the length of the longest name whose keys in the ConfigMap of the topology are valid.
+// maxName is the length of the longest name with valid keys in the ConfigMap of the topology.
 const maxName = validation.DNS1123SubdomainMaxLength - len(names.LostPrefix+names.GatewayPrefix)
 
-// CheckNewName is CheckNodeName for a node or gateway that is not recorded yet. Names recorded by earlier releases may be longer.
+// CheckNewName is CheckNodeName for a new node or gateway. Names recorded by earlier releases may be longer.
 func CheckNewName(node string) error {
 	if err := CheckNodeName(node); err != nil || len(node) <= maxName {
 		return err

@@ -25,7 +25,7 @@ type Firewall struct {
 	Config config.Config
 	Switch *vswitch.Switch
 	Log    *logrus.Entry
-	// AcceptsInIPTables returns the families in which iptables has rules that accept packets of pods. Its programs, and rules of
+	// AcceptsInIPTables returns the families with rules of iptables to accept packets of pods. Its programs, and rules of
 	// nft in its tables, may come and go.
 	AcceptsInIPTables func(context.Context) []netip.Addr
 

@@ -117,7 +117,7 @@ func (r Ruleset) HasKubeProxy() bool {
 type Needs struct {
 	Interfaces []string // forwarded from and to these
 	Ports      []int    // UDP ports of tunnels
-	// IPTables are the families in which iptables has rules of ours that accept such packets: they come first there.
+	// IPTables are the families with rules of ours in iptables to accept such packets: they come first there.
 	IPTables []netip.Addr
 	// Answers is the interface by which pods answer clients with a route to them, "" without one: the host's own route to pods
 	// uses another. Families are those of pods.

@@ -138,7 +138,7 @@ func reach(alive func() error, undone <-chan struct{}) (unreached error) {
 	}
 }
 
-// recoverMoves undoes moves that were interrupted, and confirms those of a former process with this role. Moves of an
+// recoverMoves undoes interrupted moves, and confirms those of a former process with this role. Moves of an
 // operator are left to 'ovn-k8s-util confirm' until their deadline.
 func (p *pass) recoverMoves(ctx context.Context) error {
 	unconfirmed, interrupted, err := nicbridge.Unconfirmed(names.Ovnkube)

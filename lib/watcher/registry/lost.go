@@ -125,7 +125,7 @@ func (y *Copy) tellUnreadable(err error) {
 	y.event("TopologyUnreadable", text)
 }
 
-// tellLong tells the same way of keys that are too long for the ConfigMap: those of names that earlier releases recorded.
+// tellLong tells the same way of keys too long for the ConfigMap: those of names from earlier releases.
 func (y *Copy) tellLong(keys []string) {
 	text := ""
 	if len(keys) > 0 {

@@ -157,7 +157,7 @@ func TestLostNodesAreKeptAfterANewConnection(t *testing.T) {
 	}
 }
 
-// A name that is too long for a key of the ConfigMap, recorded by an earlier release, takes nothing from the others.
+// A name too long for a key of the ConfigMap, recorded by an earlier release, takes nothing from the others.
 func TestANameTooLongForTheCopy(t *testing.T) {
 	long := strings.Repeat("a.", 120) + "a"
 	current := nodesOnly(t, 2)

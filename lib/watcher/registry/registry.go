@@ -246,7 +246,7 @@ func (y *Copy) save(ctx context.Context, c topology.Cluster) error {
 	return err
 }
 
-// copyOf is the data of the ConfigMap, or an error if it would be too large. long are the keys that it cannot have.
+// copyOf is the data of the ConfigMap, or an error if it would be too large. long are the keys too long for it.
 func copyOf(name types.NamespacedName, c topology.Cluster, lost map[string]string) (data map[string]string, long []string, err error) {
 	data, size := withLost(c.Registry(), lost), 0
 	for k, v := range data {
