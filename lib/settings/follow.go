@@ -47,8 +47,8 @@ type Role struct {
 // A Session are the settings and connections of a process, for a Role.
 type Session struct {
 	Config config.Config
-	// Token returns the present token of the API server; nil if there is no setting with it. A token that comes with the address
-	// of another server is not for this session: it keeps the former one until it ends.
+	// Token returns the present token of the API server; nil if there is no setting with it. It is valid for as long as the
+	// process. A token that comes with the address of another server is not for this one, for which the former one stays.
 	Token  func() string
 	Switch *vswitch.Switch // nil: none
 }
@@ -107,12 +107,13 @@ type process struct {
 
 	mu      sync.Mutex // guards the fields below
 	config  config.Config
-	file    string   // text of File for config
-	seen    string   // text of File at the last look
-	seenCA  string   // authorities at the last look: also those of a kubeconfig
-	waiting bool     // to load the settings again when File has one text for two looks
-	problem string   // why newer settings are not used, as logged
-	refusal *refusal // nil: none
+	tokens  map[string]*atomic.Value // the last one for each API server so far
+	file    string                   // text of File for config
+	seen    string                   // text of File at the last look
+	seenCA  string                   // authorities at the last look: also those of a kubeconfig
+	waiting bool                     // to load the settings again when File has one text for two looks
+	problem string                   // why newer settings are not used, as logged
+	refusal *refusal                 // nil: none
 	running []*running
 }
 
@@ -122,15 +123,15 @@ type running struct {
 	reconfigured chan struct{}           // its settings have changed
 	restart      context.CancelCauseFunc // ends the call of Serve
 	ca           string                  // authorities for that call
-	server       string                  // its API server
-	token        *atomic.Value           // the present one for server
 }
 
 // Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of
 // a role Run reports the reason once and tries again. It calls ready when each role serves or has a reported reason for
 // waiting. Once loaded, it keeps the former settings while new ones are invalid.
 func (f Follower) Run(ctx context.Context, ready func()) error {
-	p := &process{Follower: f, log: f.Roles[0].Log, idsChanged: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
+	p := &process{
+		Follower: f, log: f.Roles[0].Log, idsChanged: make(chan struct{}, 1), renewed: make(chan struct{}, 1), tokens: map[string]*atomic.Value{},
+	}
 	if f.Switch != nil {
 		f.Switch.OnExternalIDs(func(map[string]string) { poke(p.idsChanged) })
 	}
@@ -150,7 +151,7 @@ func (f Follower) Run(ctx context.Context, ready func()) error {
 		if part := p.part(role); part != "" && !role.Quiet {
 			p.States.Start(part)
 		}
-		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}, token: &atomic.Value{}})
+		p.running = append(p.running, &running{Role: role, reconfigured: make(chan struct{}, 1), restart: func(error) {}})
 	}
 	for _, r := range p.running {
 		began := sync.OnceFunc(func() {
@@ -259,15 +260,23 @@ func (p *process) serve(ctx context.Context, r *running, ready func()) error {
 func (p *process) session(r *running, restart context.CancelCauseFunc) Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.restart, r.ca, r.server = restart, authorities(p.config), p.config.APIServer
+	r.restart, r.ca = restart, authorities(p.config)
 	s := Session{Config: p.config, Switch: p.Switch}
-	token := &atomic.Value{} // a former session may still use the former one
-	token.Store(p.config.APIToken.Reveal())
-	r.token = token
-	if p.config.APIToken != "" {
+	if token := p.token(); p.config.APIToken != "" {
 		s.Token = func() string { return token.Load().(string) }
 	}
 	return s
+}
+
+// token stores the present token for the present API server. All sessions with that server have the same place, because the
+// informers that they share outlive a session. The caller holds mu.
+func (p *process) token() *atomic.Value {
+	server := p.config.APIServer
+	if p.tokens[server] == nil {
+		p.tokens[server] = &atomic.Value{}
+	}
+	p.tokens[server].Store(p.config.APIToken.Reveal())
+	return p.tokens[server]
 }
 
 func (p *process) present() config.Config {
@@ -358,6 +367,7 @@ func (p *process) load(ctx context.Context) {
 func (p *process) use(now config.Config) {
 	before, changes := p.config, p.config.Changes(now)
 	p.config = now
+	p.token()
 	p.warn(before.Ignored)
 	if before.APIToken != now.APIToken || len(changes) > 0 { // perhaps of the token's file
 		poke(p.renewed)
@@ -366,9 +376,6 @@ func (p *process) use(now config.Config) {
 		p.tell(c)
 	}
 	for _, r := range p.running {
-		if r.server == now.APIServer {
-			r.token.Store(now.APIToken.Reveal())
-		}
 		if r.reads(changes) {
 			r.restart(ErrChanged)
 			poke(r.reconfigured)
