@@ -100,7 +100,7 @@ type Config struct {
 	// RunDir and LogDir are Open vSwitch's.
 	RunDir, LogDir string
 
-	// Ignored has a sentence about each unknown key that resembles a setting.
+	// Ignored has a sentence about each unknown key that resembles a setting, and about a file that is missing meanwhile.
 	Ignored []string
 
 	settings []Setting

@@ -221,6 +221,68 @@ func TestFollowerReadsTheFile(t *testing.T) {
 	})
 }
 
+// A file that is missing or empty for a while, as between two steps of an editor, leaves its former settings. A line says so,
+// once. The next text is used.
+func TestFollowerKeepsSettingsOfAMissingFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("OVS_SYSCONFDIR", dir)
+	t.Setenv("OVS_DBDIR", dir) // no Open vSwitch
+	t.Setenv("OVS_RUNDIR", dir)
+	file := filepath.Join(dir, "openvswitch", "ovn_k8s.conf")
+	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) error { return os.WriteFile(file, []byte(text), 0o644) }
+	if err := write("[default]\nmtu=1300\n"); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		var mtus []int
+		reload := make(chan struct{})
+		role := settings.Role{Log: logrus.NewEntry(log), Reader: config.Helper, Serve: func(ctx context.Context, s settings.Session, ready func()) error {
+			ready()
+			mtus = append(mtus, s.Config.MTU)
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- settings.Runtime{Reload: reload}.Run(ctx, func() {}, role) }()
+		time.Sleep(time.Second / 2)
+		for _, step := range []struct {
+			what   string
+			change func() error
+			mtus   []int
+			lines  int
+		}{
+			{"missing", func() error { return os.Remove(file) }, []int{1300}, 1},
+			{"loaded again", func() error { reload <- struct{}{}; return nil }, []int{1300}, 1},
+			{"empty", func() error { return write("\n") }, []int{1300}, 1},
+			{"the next text", func() error { return write("[default]\nmtu=1200\n") }, []int{1300, 1200}, 1},
+			{"an invalid one", func() error { return write("[default]\nmtu=much\n") }, []int{1300, 1200}, 1},
+			{"empty again", func() error { return write("") }, []int{1300, 1200}, 2},
+			{"without settings", func() error { return write("[default]\n") }, []int{1300, 1200, 1400}, 2},
+		} {
+			if err := step.change(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			line := file + " is missing or empty: its former settings are used"
+			if n := strings.Count(out.String(), line); !cmp.Equal(mtus, step.mtus) || n != step.lines {
+				t.Errorf("%s: MTUs %v, want %v; %d lines, want %d", step.what, mtus, step.mtus, n, step.lines)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Half a file is not used either while a role that waits has the settings loaded again each second.
 func TestFollowerThatWaitsReadsNoHalfFile(t *testing.T) {
 	flags := settings.Flags{ConfigFile: filepath.Join(t.TempDir(), "ovn_k8s.conf")}.Map()

@@ -38,29 +38,54 @@ func (r Runtime) Run(ctx context.Context, ready func(), roles ...Role) error {
 	if sw != nil {
 		defer sw.Close()
 	}
-	load := func(ctx context.Context) (config.Config, error) {
-		cfg, err := r.Load(ctx, sw)
+	f := Follower{Switch: sw, File: file(r.Flags), Load: r.loader(sw, roles), Roles: roles, Reload: r.Reload, States: r.States}
+	return f.Run(ctx, ready)
+}
+
+// loader returns the function Load of a Follower. While the configuration file is missing or empty, its former settings
+// count: an editor may be about to write it, and defaults would take a host's gateway and NodePorts away.
+func (r Runtime) loader(sw *vswitch.Switch, roles []Role) func(context.Context) (config.Config, error) {
+	var former map[string]string // of the file with the last valid settings; nil: none
+	return func(context.Context) (config.Config, error) {
+		s, err := sources(r.Flags, sw)
+		if err != nil {
+			return config.Config{}, err
+		}
+		gone := s.File == nil && former != nil
+		if gone {
+			s.File = former
+		}
+		cfg, err := r.resolve(s)
 		for _, role := range roles {
 			if err == nil && role.Check != nil {
 				err = role.Check(cfg)
 			}
 		}
+		if err == nil {
+			former = s.File
+		}
+		if gone {
+			cfg.Ignored = append(cfg.Ignored, s.FileName+" is missing or empty: its former settings are used; a restart would use the defaults")
+		}
 		return cfg, err
 	}
-	return Follower{Switch: sw, File: file(r.Flags), Load: load, Roles: roles, Reload: r.Reload, States: r.States}.Run(ctx, ready)
 }
 
 // RunDir is the function RunDir.
 func (r Runtime) RunDir() (string, error) { return RunDir(r.Flags) }
 
 // Load resolves the configuration, as the function Load does. sw may be nil.
-func (r Runtime) Load(ctx context.Context, sw *vswitch.Switch) (config.Config, error) {
-	if r.Resolve == nil {
-		return Load(ctx, r.Flags, sw)
-	}
+func (r Runtime) Load(_ context.Context, sw *vswitch.Switch) (config.Config, error) {
 	s, err := sources(r.Flags, sw)
 	if err != nil {
 		return config.Config{}, err
+	}
+	return r.resolve(s)
+}
+
+func (r Runtime) resolve(s config.Sources) (config.Config, error) {
+	if r.Resolve == nil {
+		return config.Resolve(s)
 	}
 	return r.Resolve(s)
 }

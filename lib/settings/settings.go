@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -144,7 +145,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// readFile reads the configuration file. Only a file given by an option must exist.
+// readFile reads the configuration file. Only a file given by an option must exist. File stays nil if it is missing or empty.
 func readFile(s *config.Sources) error {
 	asked := s.Flags[configFile]
 	s.FileName = cmp.Or(asked, defaultFile(s.Env))
@@ -154,6 +155,9 @@ func readFile(s *config.Sources) error {
 	}
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
 	}
 	s.File, err = parse(text)
 	if err != nil {
