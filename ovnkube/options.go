@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 
 	"ovn-k8s/lib/cli"
@@ -82,18 +83,22 @@ func (c *command) prepare() error {
 	return settings.UseDirectories(c.values)
 }
 
-// completeValues adds the options that are no settings, and makes a kubeconfig's path absolute: a daemon changes its
-// working directory.
-func (c *command) completeValues() error {
+// completeValues adds the options that are no settings, and makes a kubeconfig's path absolute, also that of the environment:
+// a daemon changes its working directory.
+func (c *command) completeValues() (err error) {
 	if c.ConfigFile != "" {
 		c.values["config-file"] = c.ConfigFile
 	}
-	file := c.values["k8s-kubeconfig"]
-	if file == "" {
-		return nil
+	if file := c.values["k8s-kubeconfig"]; file != "" {
+		if c.values["k8s-kubeconfig"], err = filepath.Abs(file); err != nil {
+			return err
+		}
 	}
-	path, err := filepath.Abs(file)
-	c.values["k8s-kubeconfig"] = path
+	if file := os.Getenv("KUBECONFIG"); file != "" {
+		if file, err = filepath.Abs(file); err == nil {
+			err = os.Setenv("KUBECONFIG", file)
+		}
+	}
 	return err
 }
 

@@ -105,9 +105,29 @@ func (r *Resolver) token(c *Config) {
 	c.APITokenFile = r.Path(apiTokenFile)
 }
 
+// YieldKubeconfig drops a kubeconfig from the environment, such as that of an administrator's shell, if a source of higher
+// precedence names the API server or the credentials for it, and these settings suffice. It returns that source, "" if the
+// kubeconfig counts.
+func YieldKubeconfig(r *Resolver) (to string) {
+	variable := rank(environment)
+	anonymous := r.Value(apiToken) == "" && r.Value(apiTokenFile) == ""
+	if rank(r.Source(kubeconfig)) != variable || !r.Given(apiServer) || anonymous && strings.HasPrefix(r.Value(apiServer), "https:") {
+		return ""
+	}
+	for _, name := range []string{apiServer, apiToken, apiTokenFile} {
+		if source := r.Source(name); rank(source) < variable {
+			r.set(kubeconfig, "", "-")
+			return source
+		}
+	}
+	return ""
+}
+
 // rank orders sources by precedence, highest first.
 func rank(source string) int {
 	switch {
+	case source == "-" || source == "default" || source == "service account":
+		return 4
 	case strings.HasPrefix(source, "--"):
 		return 0
 	case strings.HasPrefix(source, "external_ids:"):

@@ -86,7 +86,7 @@ func Resolve(s config.Sources) (Options, error) {
 		q := &reader{r, &o}
 		q.read(c)
 		q.checkRoles(s.Flags)
-		o.Advice = slices.Concat(q.advice(s.Flags), q.formerGateway(s.Flags), q.localGateway())
+		o.Advice = slices.Concat(o.Advice, q.advice(s.Flags), q.formerGateway(s.Flags), q.localGateway())
 	})
 	o.Config = c
 	return o, err

@@ -136,6 +136,13 @@ func TestChecks(t *testing.T) {
 		{"clean-up", "-cleanup-node=n1 -init-node=n1", config.Sources{}, nil, `!bad cleanup-node "n1" (from --cleanup-node): it cannot be combined with another role`},
 		{"kubeconfig", "-init-node=n1 -k8s-kubeconfig=/k", config.Sources{}, nil, `!bad k8s-kubeconfig "/k" (from --k8s-kubeconfig): kubeconfig file not found`},
 		{"KUBECONFIG", "-init-node=n1", config.Sources{Env: map[string]string{"KUBECONFIG": "/k"}, Exists: files("/k")}, func(o Options) any { return o.Kubeconfig }, "/k"},
+		{"KUBECONFIG beside options", "-cleanup-node=n1 -k8s-apiserver=https://a -k8s-api-token-file=/t", shell(nil, nil), connection, "https://a /t [environment: KUBECONFIG has no effect: --k8s-apiserver counts in its place; remove it] -"},
+		{"KUBECONFIG beside external_ids", "-init-node=n1", shell(map[string]string{"k8s-api-server": "http://y"}, nil), connection, "http://y [environment: KUBECONFIG has no effect: external_ids:k8s-api-server counts in its place; remove it] -"},
+		{"KUBECONFIG beside a token", "-init-node=n1 -k8s-api-token-file=/t", shell(nil, map[string]string{"K8S_APISERVER": "https://a"}), connection, "https://a /t [environment: KUBECONFIG has no effect: --k8s-api-token-file counts in its place; remove it] -"},
+		{"KUBECONFIG beside no token for https", "-init-node=n1 -k8s-apiserver=https://a", shell(nil, nil), connection, "/k https://a [] /k"},
+		{"KUBECONFIG beside a token for no server", "-init-node=n1 -k8s-api-token-file=/t", shell(nil, nil), connection, "/k http://localhost:8080 /t [] /k"},
+		{"KUBECONFIG beside variables", "-init-node=n1", shell(nil, map[string]string{"K8S_APISERVER": "https://a", "K8S_TOKEN": "t"}), connection, "/k https://a [] /k"},
+		{"kubeconfig of the file beside options", "-init-node=n1 -k8s-apiserver=https://a", config.Sources{File: map[string]string{"kubernetes.kubeconfig": "/k"}, Exists: files("/k")}, connection, "/k https://a [] /k"},
 		{"CA", "-init-node=n1 -k8s-cacert=/ca", config.Sources{}, nil, `!bad k8s-ca-certificate "/ca" (from --k8s-cacert): Kubernetes CA certificate file not found`},
 		{"form", "-init-master=n1 -cluster-subnets=10.0.0.0", config.Sources{}, nil, `!bad cluster-subnets "10.0.0.0" (from --cluster-subnets): "10.0.0.0" is not properly formatted; want CIDR or CIDR/LENGTH, as in 10.128.0.0/14/23`},
 		{"length", "-init-master=n1 -cluster-subnets=10.0.0.0/24/24", config.Sources{}, nil, `!bad cluster-subnets "10.0.0.0/24/24" (from --cluster-subnets): "10.0.0.0/24/24": nodes would get subnets of length 24; want a length from 25 to 29`},
@@ -203,6 +210,19 @@ func mode(o Options) any    { return o.Gateway.Mode }
 func times(o Options) any   { return o.Lease }
 func rotated(o Options) any { return o.Rotation }
 func advised(o Options) any { return strings.Join(o.Advice, "; ") }
+
+// shell are the sources of a command in a shell with a kubeconfig.
+func shell(ids, env map[string]string) config.Sources {
+	all := map[string]string{"KUBECONFIG": "/k"}
+	maps.Copy(all, env)
+	return config.Sources{ExternalIDs: ids, Env: all, Exists: files("/k")}
+}
+
+// connection is how the API server is reached, and the kubeconfig that --show-config prints.
+func connection(o Options) any {
+	_, shown, _ := strings.Cut(o.Show(), "k8s-kubeconfig")
+	return strings.Join(strings.Fields(fmt.Sprint(o.Kubeconfig, " ", o.APIServer, " ", o.APITokenFile, " ", o.Advice, " ", strings.Fields(shown)[0])), " ")
+}
 
 // layers has an API server in each of some sources.
 func layers(names ...string) config.Sources {

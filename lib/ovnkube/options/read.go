@@ -146,8 +146,13 @@ func (q *reader) server(address string, remotes []string, prefix string) Files {
 
 const noToken = "a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig"
 
-// kubernetes checks the connection to the API server. A kubeconfig wins over all other settings.
+// kubernetes checks the connection to the API server. A kubeconfig wins over all other settings, unless it comes from the
+// environment and they do not.
 func (q *reader) kubernetes(c *config.Config) {
+	variable := q.Source(kubeconfig)
+	if to := config.YieldKubeconfig(q.Resolver); to != "" {
+		q.Advice = append(q.Advice, noEffect(variable, to+" counts in its place"))
+	}
 	c.Kubeconfig = q.Value(kubeconfig)
 	if c.Kubeconfig != "" {
 		if !q.Exists(c.Kubeconfig) {
