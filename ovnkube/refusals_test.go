@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 	}
 	// these need the keys of the local Open vSwitch, or files
 	for _, tt := range []struct{ check, line, want string }{
-		{"AC-15 ssl without keys", "-init-node=n1 -nb-address=ssl:1.1.1.1:1 -nb-client-privkey=/nowhere -nb-client-cert=" + up.write("cert.pem", ""), `bad nb-privkey "/nowhere" (from --nb-client-privkey): there is no such file, which an ssl: address in ovn-nb needs`},
+		{"AC-15 ssl without keys", "-init-node=n1 -sb-address=ssl:1.1.1.1:1 -sb-client-privkey=/nowhere -sb-client-cert=" + up.write("cert.pem", ""), `bad sb-client-privkey "/nowhere" (from --sb-client-privkey): there is no such file, which an ssl: address in ovn-remote needs`},
 		{"AC-19 no token", "-init-node=n1 -k8s-apiserver=https://192.0.2.1", `bad k8s-api-server "https://192.0.2.1" (from --k8s-apiserver): a node needs a token for https; want --k8s-api-token-file, --k8s-token or --k8s-kubeconfig`},
 		{"not a file", "-init-node=n1 -config-file=" + file(up, "[default\n"), `reading the configuration: ` + up.path("x.conf") + `:1: unclosed section: [default`},
 	} {

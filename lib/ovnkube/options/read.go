@@ -117,10 +117,15 @@ func (q *reader) database(address string, remotes []string, key, certificate, ca
 		switch path := q.Path(file); {
 		case !schemes["ssl"] && q.Given(file):
 			q.Fail(file, fmt.Sprintf("%s has no ssl: address; was ssl: meant there?", address))
-		case schemes["ssl"] && file != ca && !q.Exists(path): // the CA is fetched
+		case schemes["ssl"] && q.connects(address) && file != ca && !q.Exists(path): // the CA is fetched
 			q.Fail(file, fmt.Sprintf("there is no such file, which an ssl: address in %s needs", address))
 		}
 	}
+}
+
+// connects reports whether a role connects to a database. A node never does to the Northbound one, and needs no key for it.
+func (q *reader) connects(address string) bool {
+	return address != nbAddress || q.Master != "" || q.Remove != ""
 }
 
 // server reads the files of a database's server: all three or none.
