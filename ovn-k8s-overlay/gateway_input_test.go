@@ -67,9 +67,10 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	second, hops := n.Second()
 	args := fmt.Sprintf("gateway-init --cluster-ip-subnet=192.168.0.0/16 --physical-interface=eth1 --physical-ip=%v --default-gw=%v --node-name=gw", second[0], hops[0])
 	rows := w.topology()
+	tunnels := fmt.Sprintf("ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip='\"%v,%v\"'", n.Addresses[0].Addr(), second[0].Addr())
 	for _, tt := range []struct{ setup, undo, want string }{
 		{fmt.Sprintf("ip route add default via %v metric 500", hops[0]), "ip route del default metric 500", "eth1 carries the host's default route, and would lose all its addresses"},
-		{fmt.Sprintf("ovs-vsctl set Open_vSwitch . external_ids:ovn-encap-ip=%v", second[0].Addr()), "ovs-vsctl remove Open_vSwitch . external_ids ovn-encap-ip", fmt.Sprintf("eth1 carries tunnels (ovn-encap-ip %v)", second[0].Addr())},
+		{tunnels, "ovs-vsctl remove Open_vSwitch . external_ids ovn-encap-ip", fmt.Sprintf("eth1 carries tunnels (ovn-encap-ip %v)", second[0].Addr())},
 		{fmt.Sprintf("ip route add %v via %v dev eth1", w.nodes[0].IPv4(), hops[0]), fmt.Sprintf("ip route del %v via %v dev eth1", w.nodes[0].IPv4(), hops[0]), "eth1 carries the connection to OVN's databases"},
 	} {
 		before := n.host()
@@ -81,9 +82,12 @@ func TestTheHostsOwnNIC(t *testing.T) {
 		same(t, "host", n.host(), before)
 	}
 	same(t, "rows", w.topology(), rows)
-	n.script(fmt.Sprintf("ip route add default via %v metric 500", hops[0]))
+	n.script(fmt.Sprintf("ip route add default via %v metric 500", hops[0]) + "\n" + tunnels)
 	if r := n.run(args + " --force"); r.Status != 0 || !strings.Contains(r.Err, "warning: eth1 carries the host's default route") {
 		t.Errorf("%+v", r)
+	}
+	if record := w.nb("get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-gateway-gw"); !strings.Contains(record, fmt.Sprintf(`tunnel\":\"%v\"`, n.Addresses[0].Addr())) {
+		t.Errorf("no tunnel address: %s", record)
 	}
 	if r := n.run("gateway-remove --node-name=gw"); r.Status != 0 {
 		t.Errorf("%+v", r)

@@ -121,8 +121,8 @@ func (c Config) Hosts() []Host {
 			}
 		}
 	}
-	for _, a := range strings.Split(c.EncapIP, ",") {
-		add(encapIP, a)
+	for _, a := range c.TunnelIPs() {
+		add(encapIP, a.String())
 	}
 	if u, err := url.Parse(c.APIServer); err == nil {
 		add(apiServer, u.Hostname())

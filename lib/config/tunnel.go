@@ -24,15 +24,22 @@ type Tunnel struct {
 	Needs int        // the MTU in bytes needed for packets of pods, with all headers
 }
 
+// TunnelIPs returns the addresses of ovn-encap-ip, a list with commas. Invalid ones are left out: ovn-controller reports
+// them.
+func (c Config) TunnelIPs() (all []netip.Addr) {
+	for word := range strings.SplitSeq(c.EncapIP, ",") {
+		if a, err := netip.ParseAddr(strings.TrimSpace(word)); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // Tunnels returns one Tunnel for each address of ovn-encap-ip. nic returns the interface with an address, and its
 // MTU.
 func (c Config) Tunnels(nic func(netip.Addr) (name string, mtu int)) []Tunnel {
 	var all []Tunnel
-	for word := range strings.SplitSeq(c.EncapIP, ",") {
-		local, err := netip.ParseAddr(strings.TrimSpace(word))
-		if err != nil {
-			continue // ovn-controller reports it
-		}
+	for _, local := range c.TunnelIPs() {
 		t := Tunnel{Local: local, Needs: c.MTU + c.tunnelPlus() + 20}
 		if local.Is6() {
 			t.Needs += 20

@@ -263,7 +263,9 @@ func peers(c config.Config) []peer {
 			all = append(all, peer{name, a})
 		}
 	}
-	add("tunnels (ovn-encap-ip "+c.EncapIP+")", c.EncapIP)
+	for _, a := range c.TunnelIPs() {
+		add("tunnels (ovn-encap-ip "+a.String()+")", a.String())
+	}
 	south, _ := config.ParseRemotes(c.OVNRemote) // ovn-controller reports a bad one
 	for _, r := range slices.Concat(c.NB, south) {
 		_, rest, _ := strings.Cut(r, ":")

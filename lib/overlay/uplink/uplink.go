@@ -63,7 +63,9 @@ func plan(ctx context.Context, h *host.Host, r Request) (u *Uplink, err error) {
 	u = &Uplink{host: h, force: r.Force, instead: r.Instead, Gateway: r.Gateway.Gateway}
 	g := &u.Gateway
 	g.Chassis, g.MTU = h.Config.SystemID, h.Config.MTU
-	g.Tunnel, _ = netip.ParseAddr(h.Config.EncapIP) // ovn-controller reports a bad one
+	if ips := h.Config.TunnelIPs(); len(ips) > 0 {
+		g.Tunnel = ips[0] // the host is probed at one
+	}
 	if g.Interface != "" {
 		if g.Interface, err = link.KernelName(g.Interface); err != nil {
 			return nil, err
