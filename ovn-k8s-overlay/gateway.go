@@ -18,7 +18,7 @@ type gatewayInit struct {
 	DefaultGW  []string `long:"default-gw" value-name:"IP[,…]" description:"the router outside, of each address family"`
 	VLAN       string   `long:"vlan" value-name:"ID" description:"the VLAN in which the outside is"`
 	Rampout    string   `long:"rampout-ip-subnets" value-name:"CIDR,…" description:"subnets of pods that leave by this gateway while it lives; all others are spread over all gateways"`
-	Force      bool     `long:"force" description:"go on though the host may lose its network"`
+	Force      bool     `long:"force" description:"go on though the host may lose its network, or another host this gateway"`
 }
 
 // Example is for the command's --help.

@@ -34,7 +34,7 @@ type Gateway struct {
 	VLAN                         string
 	// Rampout are the egress subnets of this gateway, separated by commas.
 	Rampout string
-	// Force continues where the host might lose its network.
+	// Force continues where the host might lose its network, or another host this gateway.
 	Force bool
 }
 
@@ -61,6 +61,9 @@ func (g Gateway) run(ctx context.Context, s *session) error {
 		}
 	}
 	if err := s.openStore(ctx, ""); err != nil {
+		return err
+	}
+	if err := s.refuseTakeover(ctx, r.Name, g.Force); err != nil {
 		return err
 	}
 	unit, change := topology.GatewayUnit(r.Name), r.Add()
@@ -255,7 +258,7 @@ func parseRampout(list string, clusters []netip.Prefix) (all []netip.Prefix, war
 }
 
 // A GatewayRemoval is gateway-remove. It takes a gateway out of the cluster. On the gateway's own host it also undoes the
-// work of a Gateway. A missing gateway is not an error.
+// work of a Gateway, and only that if the gateway is another host by now. A missing gateway is not an error.
 type GatewayRemoval struct{ NodeName string }
 
 func (r GatewayRemoval) run(ctx context.Context, s *session) error {
@@ -276,6 +279,21 @@ func (r GatewayRemoval) run(ctx context.Context, s *session) error {
 	}
 	if err := s.openStore(ctx, ""); err != nil {
 		return err
+	}
+	before, err := s.store.Topology(ctx)
+	if err != nil {
+		return err
+	}
+	if u.Changed() && s.stays("gateway "+name, before.Gateways[name].Chassis) {
+		if s.dryRun {
+			return u.Preview(ctx)
+		}
+		s.Continue()
+		if err := u.Disconnect(ctx); err != nil {
+			return err
+		}
+		s.Result("Gateway %s removed from this host.", name)
+		return nil
 	}
 	unit, change := topology.GatewayUnit(name), membership.RemoveGateway(name)
 	if s.dryRun {

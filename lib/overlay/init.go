@@ -3,7 +3,6 @@ package overlay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -13,8 +12,6 @@ import (
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/node"
-	"ovn-k8s/lib/ovsdb/southbound"
-	"ovn-k8s/lib/settings"
 )
 
 // An Init is master-init or minion-init.
@@ -79,7 +76,7 @@ func (i Init) run(ctx context.Context, s *session) error {
 	if err := s.openStore(ctx, only); err != nil {
 		return err
 	}
-	if err := s.elsewhere(ctx, n, p.Known); err != nil {
+	if err := s.elsewhere(ctx, n); err != nil {
 		return err
 	}
 	plugged, err := node.Plugged(ctx, s.host)
@@ -151,7 +148,7 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 
 // elsewhere is an error if the node is another host and alive: two hosts would have the same addresses. If this is
 // unknown, there is no error.
-func (s *session) elsewhere(ctx context.Context, n membership.Node, known bool) error {
+func (s *session) elsewhere(ctx context.Context, n membership.Node) error {
 	before, err := s.store.Topology(ctx)
 	if err != nil {
 		return err
@@ -163,21 +160,9 @@ func (s *session) elsewhere(ctx context.Context, n membership.Node, known bool) 
 	if err := n.Conflict(before, here); err != nil {
 		return err
 	}
-	other := before.Chassis[n.Name]
-	if known || other == "" || other == s.host.Config.SystemID || s.host.Config.OVNRemote == "" {
-		return nil
+	is, err := s.registered(ctx, "node "+n.Name, before.Chassis[n.Name])
+	if is {
+		return errRegistered("node "+n.Name, before.Chassis[n.Name], "")
 	}
-	s.store.Forget() // the answer may take long
-	return s.Stage(ctx, "asking the Southbound database who is node "+n.Name, func(ctx context.Context) error {
-		sb, err := southbound.Open(ctx, s.host.Config, nil)
-		if err != nil {
-			s.Warn("node %s was the host with system-id %s: if that is still there, two have its addresses now (%v)", n.Name, other, err)
-			return nil
-		}
-		defer sb.Close()
-		if alive, _ := sb.Chassis(); alive[other] {
-			return settings.Wrong(fmt.Errorf("node %s is the host with system-id %s, which is registered in the Southbound database: give another --node-name, or if that host is no more run node-remove --node-name=%s first", n.Name, other, n.Name))
-		}
-		return nil
-	})
+	return err
 }

@@ -3,6 +3,8 @@ package overlay
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"ovn-k8s/lib/desired/membership"
@@ -15,8 +17,8 @@ import (
 
 // A Removal is node-remove. It takes a node out of the cluster. On the node itself, recognized by its management port,
 // it also undoes the work of an Init on the host: first the CNI configuration, so that no pod is added, and last the
-// port, so that a repeated command recognizes the host. A node with pods is refused, unless forced. A missing node is
-// not an error.
+// port, so that a repeated command recognizes the host. If the node is another host by now, only that is undone. A node
+// with pods is refused, unless forced. A missing node is not an error.
 type Removal struct {
 	NodeName string
 	// Force removes a node with pods.
@@ -42,6 +44,13 @@ func (r Removal) run(ctx context.Context, s *session) error {
 	}
 	if err := s.openStore(ctx, ""); err != nil {
 		return err
+	}
+	before, err := s.store.Topology(ctx)
+	if err != nil {
+		return err
+	}
+	if d.Port != "" && s.stays("node "+name, before.Chassis[name]) {
+		return r.leave(ctx, s, d, name)
 	}
 	change := membership.Leave(name, d.Pods, r.Force)
 	if s.dryRun {
@@ -72,5 +81,30 @@ func (r Removal) run(ctx context.Context, s *session) error {
 		return nil
 	}
 	s.Result("Node %s removed.", name)
+	return nil
+}
+
+// leave takes the node back from this host, and leaves it in the cluster. Of its pods only those that run here count: the
+// database of a clone has those of the other host.
+func (r Removal) leave(ctx context.Context, s *session, d node.Departure, name string) error {
+	plugged, err := node.Plugged(ctx, s.host)
+	if err != nil {
+		return err
+	}
+	if err := membership.RefusePods(name, slices.Sorted(maps.Keys(plugged)), r.Force); err != nil {
+		return err
+	}
+	s.Continue()
+	if s.dryRun {
+		d.Preview()
+		return nil
+	}
+	if err := d.Begin(); err != nil {
+		return err
+	}
+	if err := d.Finish(ctx); err != nil {
+		return err
+	}
+	s.Result("Node %s removed from this host.", name)
 	return nil
 }

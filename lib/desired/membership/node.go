@@ -138,12 +138,20 @@ func Leave(node string, plugged []string, force bool) Change {
 			return c, fmt.Errorf("cluster router %s was made by an older release: run master-init first, which takes it over", s.Router.Name)
 		}
 		c, err = s.record, s.invalid
-		if pods := s.pods(node, plugged); err == nil && len(pods) > 0 && !force {
-			err = fmt.Errorf("node %s has pods: %s: drain it first, or give --force", node, enumerate(pods))
+		if err == nil {
+			err = RefusePods(node, s.pods(node, plugged), force)
 		}
 		c, _ = c.WithoutNode(node)
 		return c, err
 	}
+}
+
+// RefusePods is an error if the node has pods: unless forced, it stays.
+func RefusePods(node string, ports []string, force bool) error {
+	if len(ports) == 0 || force {
+		return nil
+	}
+	return fmt.Errorf("node %s has pods: %s: drain it first, or give --force", node, enumerate(ports))
 }
 
 // pods lists the pods with a logical port on the node's switch, and the pods of the logical ports plugged in.

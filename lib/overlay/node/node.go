@@ -27,8 +27,6 @@ import (
 
 // A Plan is the desired state of a node's host, and how far the host differs.
 type Plan struct {
-	// Known means that this host is the node already.
-	Known bool
 	// Accepted means that the cluster has accepted this host with these subnets before: then the host's own part needs
 	// no database.
 	Accepted bool
@@ -92,11 +90,10 @@ func (p *Plan) Changes() []string {
 
 // planPort plans the management port and its interface.
 func (p *Plan) planPort(ctx context.Context) error {
-	name, known, err := p.managementInterface(ctx, p.node.Name)
+	name, err := p.managementInterface(ctx, p.node.Name)
 	if err != nil {
 		return err
 	}
-	p.Known = known
 	m := topology.ManagementPort(p.node.Pods)
 	p.Port = vswitch.InternalPort{
 		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: p.host.Config.MTU,
@@ -163,11 +160,11 @@ func (p *Plan) compare(ctx context.Context) error {
 }
 
 // managementInterface chooses the name of the management port's interface: the present one, else the usual one, or
-// the unique one if another node has the usual one. known reports whether this host has the port already.
-func (p *Plan) managementInterface(ctx context.Context, node string) (name string, known bool, err error) {
+// the unique one if another node has the usual one.
+func (p *Plan) managementInterface(ctx context.Context, node string) (name string, err error) {
 	all, err := p.host.Switch.Interfaces(ctx)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	usual, unique, want := names.ManagementInterface(node), names.UniqueManagementInterface(node), names.ManagementPort(node)
 	ids := map[string]string{}
@@ -182,14 +179,14 @@ func (p *Plan) managementInterface(ctx context.Context, node string) (name strin
 	if ids[unique] == want || strings.HasPrefix(ids[usual], names.ManagementPort("")) && ids[usual] != want {
 		name = unique
 	}
-	if id, ours := ids[name]; ours {
-		return name, id == want, nil
+	if _, ours := ids[name]; ours {
+		return name, nil
 	}
 	there, err := link.Exists(name)
 	if err == nil && there {
 		err = fmt.Errorf("there is an interface %s that Open vSwitch has not made: rename or delete it", name)
 	}
-	return name, false, err
+	return name, err
 }
 
 // Ensure brings this host to the desired state.
