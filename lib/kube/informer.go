@@ -113,16 +113,19 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 				logged = ""
 			}
 		}
+		wait, problem, level := retry.NextBackOff(), "lost the API server, trying again", logrus.WarnLevel
+		if Unavailable(err) && f.missing() {
+			wait, problem = optionalRetry, "there are none for us, asking again each minute"
+			if apierrors.IsNotFound(err) {
+				level = logrus.InfoLevel // an older API server
+			}
+		}
 		if err != nil {
 			if reason := reconcile.Reason(err); reason != logged { // once, not with each try
 				logged = reason
-				f.log.Warnf("lost the API server, trying again: %v", err)
+				f.log.Logf(level, "%s: %v", problem, err)
 			}
 			f.lost(err)
-		}
-		wait := retry.NextBackOff()
-		if Unavailable(err) && f.missing() {
-			wait = optionalRetry
 		}
 		select {
 		case <-ctx.Done():

@@ -1,18 +1,22 @@
 package kube
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -110,20 +114,45 @@ func TestOneListForRolesThatStartTogether(t *testing.T) {
 	}
 }
 
-// A role for which a kind is optional gets an empty list if it is missing or forbidden, whenever it comes.
+// A role for which a kind is optional gets an empty list if it is missing or forbidden, whenever it comes. The API server is
+// not lost then; a right may be forgotten, but an older server is no defect.
 func TestAForbiddenKindIsEmptyForThoseWhoMayDoWithout(t *testing.T) {
+	for reason, want := range map[metav1.StatusReason]struct {
+		code  int
+		level string
+	}{
+		metav1.StatusReasonForbidden: {http.StatusForbidden, "level=warning"},
+		metav1.StatusReasonNotFound:  {http.StatusNotFound, "level=info"},
+	} {
+		out := emptyForTwo(t, metav1.Status{Status: metav1.StatusFailure, Reason: reason, Code: int32(want.code)})
+		if !strings.Contains(out, want.level) || strings.Contains(out, "lost") {
+			t.Errorf("%s: got %s", reason, out)
+		}
+	}
+}
+
+// emptyForTwo returns the log of an informer with two such roles, of a server with one answer.
+func emptyForTwo(t *testing.T, answer metav1.Status) string {
+	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+		w.WriteHeader(int(answer.Code))
+		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	defer s.Close()
 	i, pods, log := informersOfPods(t, s.URL)
+	var out bytes.Buffer
+	log.Logger.SetOutput(&out)
+	var leave []func()
 	for range 2 { // the second one joins while the first one waits for the next try, a minute later
 		events := make(chan Event, 10)
-		defer i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, log)()
+		leave = append(leave, i.join(pods, &subscriber{Subscription: Subscription{Kind: pods, Optional: true, Send: func(e Event) { events <- e }}}, log))
 		if e := <-events; !e.Replace || len(slices.Collect(e.Objects)) != 0 {
 			t.Errorf("got %+v", e)
 		}
 	}
+	for _, f := range leave {
+		f()
+	}
+	return out.String()
 }
