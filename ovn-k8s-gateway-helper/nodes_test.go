@@ -103,11 +103,10 @@ func TestRulesWaitForTheNodes(t *testing.T) {
 	has := func(text string) func() bool { return func() bool { return strings.Contains(rules(), text) } }
 	const services = "dport 30082"
 	known := func() bool { return strings.Contains(w.appctl("reconcile/show"), "services known   true") }
-	route := func() bool { return strings.Contains(w.script("ip route show proto 47"), "172.30.0.0/16") }
 
 	p := w.launchBare(append(args, "--pidfile")...)
 	w.eventually("rules for the ExternalIP", has(external))
-	w.eventually("a route to Services", route)
+	w.eventually("a route to Services", w.routed)
 	w.eventually("no change is left", func() bool {
 		out := w.appctl("rules/show")
 		return strings.Contains(out, external) && !strings.Contains(out, "\n! ")
@@ -132,7 +131,7 @@ func TestRulesWaitForTheNodes(t *testing.T) {
 	w.launchBare(append(args, "--pidfile")...)
 	w.eventually("nothing else is awaited", known)
 	w.eventually("no rule for the ExternalIP", func() bool { return !has(external)() })
-	if !has(host.PerFirewall(services, "tcp . 30082"))() || !route() {
+	if !has(host.PerFirewall(services, "tcp . 30082"))() || !w.routed() {
 		t.Errorf("without Nodes:\n%s", rules())
 	}
 	api.set(nil, false)

@@ -321,13 +321,12 @@ func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
 	w.script(port)
 	args := append([]string{"--pidfile", "-vconsole:info"}, slices.DeleteFunc(w.args(shared...), func(a string) bool { return strings.HasPrefix(a, "--node-name") })...)
 	p := w.launchBare(args...)
-	route := func() bool { return strings.Contains(w.script("ip route"), "172.30.0.0/16 via 10.128.1.1") }
 	rules := func() bool { return strings.Contains(w.script(host.RulesScript), "k8s-other") }
-	w.eventually("flows, routes and rules", func() bool { return w.right() && route() && rules() })
+	w.eventually("flows, routes and rules", func() bool { return w.right() && w.routed() && rules() })
 	w.script("ovs-vsctl del-port k8s-other")
 	w.eventually("no rules", func() bool { return !rules() })
 	w.script(port)
-	w.eventually("routes again", route)
+	w.eventually("routes again", w.routed)
 	if strings.Contains(p.Output(), "starting anew") {
 		t.Error("the helper took the host for another node")
 	}

@@ -20,6 +20,9 @@ import (
 // deleted.
 func TestATokenEndsWithItsNode(t *testing.T) {
 	require.Nothing(t, require.Cluster, kubetest.Missing())
+	if lacks := kubetest.Lacks("tokens bound to Nodes by default", "1.32"); lacks != "" {
+		t.Skip(lacks)
+	}
 	api := cluster.Client().CoreV1()
 	node, err := cluster.CreateNode(t.Context(), "with-token")
 	if err != nil {

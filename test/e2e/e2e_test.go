@@ -112,8 +112,8 @@ func ofPrograms(t *testing.T, counterpart string) {
 // newer skips a test of a feature that Kubernetes has since release, such as "1.33", with an older control plane.
 func newer(t *testing.T, feature, release string) {
 	t.Helper()
-	if !kubetest.Has(release) {
-		t.Skipf("Kubernetes %s has no %s: they came with %s", kubetest.Release(), feature, release)
+	if lacks := kubetest.Lacks(feature, release); lacks != "" {
+		t.Skip(lacks)
 	}
 }
 

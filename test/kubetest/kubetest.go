@@ -105,6 +105,15 @@ func Has(release string) bool {
 	return Release() == "" || version.MustParseGeneric(Release()).AtLeast(version.MustParseGeneric(release))
 }
 
+// Lacks says why a test of a feature that Kubernetes has since release, such as "1.33", does not fit an older control plane. It
+// returns "" if it fits.
+func Lacks(feature, release string) string {
+	if Has(release) {
+		return ""
+	}
+	return fmt.Sprintf("Kubernetes %s has no %s: they came with %s", Release(), feature, release)
+}
+
 // Build builds kcluster of Release and returns its path. The first build takes about
 // five minutes on two cores, later ones about a second. log receives progress line by
 // line; it may be nil.
