@@ -129,6 +129,7 @@
 //	lib/cni/shim           ovn-k8s-cni-shim: hands the calls of a container runtime to the CNI server
 //	lib/nicbridge          ovn-k8s-util: moves the network configuration of a NIC to a bridge and back
 //	lib/nicbridge/managers configurations of a bridge for ifupdown, netplan and other network managers, as text
+//	lib/nicbridge/witness  the hosts that answer before a move, asked again after it
 //	lib/nicbridge/lease    DHCP leases of a bridge that no client renews
 //	lib/ovnkube            ovnkube: several roles in one process
 //	lib/ovnkube/cniserver  the CNI server: the work of ovn-k8s-cni-overlay in a daemon

@@ -22,6 +22,7 @@ import (
 	"ovn-k8s/lib/link"
 	"ovn-k8s/lib/link/ifstate"
 	"ovn-k8s/lib/names"
+	"ovn-k8s/lib/nicbridge/witness"
 	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 )
@@ -83,7 +84,7 @@ type session struct {
 	store  store
 	sw     *vswitch.Switch
 	mover  mover
-	probes []probe
+	probes []witness.Probe
 	unlock func()
 	limits limits
 }
@@ -102,7 +103,7 @@ func Move(ctx context.Context, d Direction, c Command) error {
 	if err := s.recover(ctx, s.overdue); err != nil {
 		return err
 	}
-	if s.probes, err = s.prober(ctx); err != nil {
+	if s.probes, err = witness.Probes(s.Probe, s.apiServer(ctx)); err != nil {
 		return err
 	}
 	var errs []error
@@ -277,7 +278,7 @@ func (s *session) startWatchdog(bridge string) error {
 }
 
 // change makes the change of a journal, verifies it, and undoes it on failure.
-func (s *session) change(ctx context.Context, j journal, want witnesses) error {
+func (s *session) change(ctx context.Context, j journal, want witness.Witnesses) error {
 	snap, d := j.Snapshot, j.Direction
 	run, cancel := context.WithTimeoutCause(ctx, s.limits.move, fmt.Errorf("not done within %v", s.limits.move))
 	defer cancel()
