@@ -260,6 +260,21 @@ func TestUnconfirmedMovesAreUndone(t *testing.T) {
 	n.unchanged("moves there and back", before)
 }
 
+// The moves of one command are undone together, with the routes of both NICs.
+func TestUnconfirmedMovesOfTwoNICsAreUndone(t *testing.T) {
+	n := newNode(t)
+	n.script(`ip link add eth1 type veth peer name far1 && ip link set far1 up && ip link set eth1 up && ip address add 10.7.0.1/24 dev eth1
+		until ip -6 route show table local dev eth1 | grep -q 'local fe80'; do sleep 0.1; done`)
+	before := n.state()
+	r := n.does("nics-to-bridge eth0 eth1 --confirm-within=4s")
+	has(t, r.Out, "breth0 has what eth0 had", "breth1 has what eth1 had")
+	n.awaitState(before)
+	log := n.script("cat /etc/openvswitch/ovn-k8s-util/watchdog.log")
+	if last, first := strings.Index(log, "of eth1 of an earlier run is undone"), strings.Index(log, "of eth0 of an earlier run is undone"); last < 0 || first < last {
+		t.Errorf("the log of the watchdogs: %s", log)
+	}
+}
+
 // A command killed between two steps leaves a host without addresses: the watchdog undoes the move at once, not at the deadline.
 func TestTheWatchdogUndoesTheMoveOfAKilledProcess(t *testing.T) {
 	n := newNode(t)

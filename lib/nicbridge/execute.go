@@ -122,7 +122,14 @@ func (s Snapshot) kernelStep(i ifstate.Interface, d Direction, st Step) error {
 	case add:
 		return ifstate.Add(st.Records[0], i, s.age())
 	case arrange:
-		return ifstate.Arrange(st.Records, i, s.age())
+		from, err := ifstate.Find(s.source(d))
+		if errors.Is(err, ifstate.ErrNone) {
+			from, err = ifstate.Interface{Name: s.source(d)}, nil
+		}
+		if err != nil {
+			return err
+		}
+		return ifstate.Arrange(st.Records, i, from, s.age())
 	}
 	return fmt.Errorf("no such step: %s", st.Do)
 }

@@ -174,7 +174,7 @@ func (st store) remove(j journal) error {
 	return st.sync()
 }
 
-// all reads the existing journals, oldest first.
+// all reads the existing journals, newest first: the order to undo them. A snapshot has routes over the bridge of an older one.
 func (st store) all() ([]journal, error) {
 	entries, err := os.ReadDir(st.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -199,8 +199,20 @@ func (st store) all() ([]journal, error) {
 		}
 		all = append(all, j)
 	}
-	slices.SortFunc(all, func(a, b journal) int { return a.Snapshot.Taken.Compare(b.Snapshot.Taken) })
+	slices.SortFunc(all, func(a, b journal) int { return b.Snapshot.Taken.Compare(a.Snapshot.Taken) })
 	return all, nil
+}
+
+// postpone sets the deadline of unconfirmed moves: they are of the command that begins another one, and undone with it.
+func (st store) postpone(deadline time.Time) error {
+	all, err := st.all()
+	for _, j := range all {
+		if j.Phase == unconfirmed {
+			j.Deadline = deadline
+			err = errors.Join(err, st.write(j))
+		}
+	}
+	return err
 }
 
 // find returns the journal of a bridge, or nil.

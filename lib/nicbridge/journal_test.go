@@ -221,3 +221,61 @@ func TestUnconfirmed(t *testing.T) {
 	write("breth2", "ovnkube", "the one before", time.Hour)
 	expect("a move before a reboot", true)
 }
+
+// A watchdog undoes later moves of its command first, but none that waits. It leaves older ones.
+func TestTheWatchdogOfOneOfSeveralMoves(t *testing.T) {
+	t.Setenv("OVS_DBDIR", t.TempDir())
+	st := store{stateDir()}
+	if err := os.Mkdir(st.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for n, bridge := range []string{"breth0", "breth1", "breth2"} {
+		j := journal{Phase: unconfirmed, Boot: boot, Deadline: now.Add(-time.Hour), Snapshot: Snapshot{Bridge: bridge, Taken: now.Add(time.Duration(n) * time.Second)}}
+		if err := st.write(j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		due, err := undecided(t.Context(), "breth1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := st.all()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, j := range all {
+			if ok, err := due(j); ok && err == nil {
+				got = append(got, j.Snapshot.Bridge)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q are undone, want %q", got, want)
+		}
+	}
+	expect("breth2", "breth1")
+	soon := time.Now().Add(100 * time.Millisecond)
+	if err := st.postpone(soon); err != nil {
+		t.Fatal(err)
+	}
+	expect("breth2", "breth1")
+	if time.Now().Before(soon) {
+		t.Error("a watchdog did not wait for the deadline")
+	}
+	later, err := st.find("breth2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	later.Deadline = now.Add(time.Hour)
+	if err := st.write(*later); err != nil {
+		t.Fatal(err)
+	}
+	expect("breth1")
+}

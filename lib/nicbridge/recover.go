@@ -116,7 +116,11 @@ func undecided(ctx context.Context, bridge string) (due func(journal) (bool, err
 	if left.Phase == unconfirmed && !wait(ctx, time.Until(left.Deadline)) {
 		return nil, nil
 	}
-	return func(j journal) (bool, error) { return j.Snapshot.Taken.Equal(watched.Snapshot.Taken), nil }, nil
+	return func(j journal) (bool, error) {
+		waits, err := j.waits()
+		age := j.Snapshot.Taken.Compare(watched.Snapshot.Taken)
+		return age == 0 || age > 0 && !waits, err // later moves of the same command first
+	}, nil
 }
 
 // recoverThose is recover in a session of its own.
@@ -156,26 +160,25 @@ func (j journal) toConfirm() string {
 		j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)
 }
 
-// recover undoes or completes the journals that are due.
+// recover undoes or completes the journals that are due. An error of one does not affect the others.
 func (s *session) recover(ctx context.Context, due func(journal) (bool, error)) error {
 	ctx = context.WithoutCancel(ctx)
 	all, err := s.store.all()
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, j := range all {
 		ok, err := due(j)
-		if err != nil {
+		if ok && err == nil {
+			err = s.recoverOne(ctx, j)
+		}
+		if errors.Is(err, errKilled) {
 			return err
 		}
-		if !ok {
-			continue
-		}
-		if err := s.recoverOne(ctx, j); err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *session) recoverOne(ctx context.Context, j journal) error {

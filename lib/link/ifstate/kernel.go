@@ -223,7 +223,8 @@ func send(message uint16, flags int, r Record) error {
 	return err
 }
 
-// Add adds a record to an interface. Lifetimes are reduced by age, the seconds since the record was read.
+// Add adds a record to an interface. Lifetimes are reduced by age, the seconds since the record was read. Add does not insist on
+// records of other interfaces: these may have changed since. See Lost.
 func Add(r Record, to Interface, age uint32) error {
 	c := outgoing(r, to, age)
 	var err error
@@ -233,7 +234,7 @@ func Add(r Record, to Interface, age uint32) error {
 	case r.Kind == Address:
 		err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, c)
 	case r.Learned != 0:
-		err = addLearned(r, to, age)
+		err = addLearned(c, r, age)
 	case r.Kind == Route:
 		err = addRoute(c, r, to)
 	case r.Kind == Neighbour:
@@ -241,7 +242,7 @@ func Add(r Record, to Interface, age uint32) error {
 	default:
 		err = send(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, c)
 	}
-	if err != nil && !errors.Is(err, unix.EEXIST) {
+	if err != nil && !errors.Is(err, unix.EEXIST) && r.Mentions(to.Name) && !ended(r) {
 		return fmt.Errorf("adding %s %s to %s: %w", r.Kind, r.Text, to.Name, err)
 	}
 	return nil
@@ -316,26 +317,30 @@ func Remove(r Record, from Interface) error {
 }
 
 // Arrange replaces the kernel's entries of one Group by the given ones, in their order. Matching entries at the
-// beginning are kept.
-func Arrange(group []Record, of Interface, age uint32) error {
+// beginning are kept, and all entries of interfaces other than of and from that are not given: they are newer.
+func Arrange(group []Record, of, from Interface, age uint32) error {
 	is, err := groupOf(group[0], of)
 	if err != nil {
 		return err
 	}
+	given := map[string]bool{}
+	for _, r := range group {
+		given[r.Key()] = true
+	}
+	is = slices.DeleteFunc(is, func(o Record) bool {
+		return !given[o.Key()] && !o.Mentions(of.Name) && !o.Adopted(from.Index).Mentions(from.Name)
+	})
 	for len(is) > 0 && len(group) > 0 && is[0].Key() == group[0].Key() {
 		is, group = is[1:], group[1:]
 	}
+	var errs []error
 	for _, r := range is {
-		if err := Remove(r, of); err != nil {
-			return err
-		}
+		errs = append(errs, Remove(r, of))
 	}
 	for _, r := range group {
-		if err := Add(r, of, age); err != nil {
-			return err
-		}
+		errs = append(errs, Add(r, of, age))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // groupOf lists the kernel's entries of the group of r.

@@ -81,15 +81,15 @@ type in6Rtmsg struct {
 	ifindex           int32
 }
 
-// addLearned adds a route as the kernel does, so that it is refreshed by router advertisements. Only the ioctl
-// accepts the flags; it gives the route the protocol "boot".
-func addLearned(r Record, to Interface, age uint32) error {
+// addLearned adds the route r, outgoing as c, as the kernel does, so that it is refreshed by router advertisements. Only the
+// ioctl accepts the flags; it gives the route the protocol "boot".
+func addLearned(c, r Record, age uint32) error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	m := in6Rtmsg{dstLen: uint16(r.Header[1]), metric: r.Metric(), flags: r.Learned | routeUp | routeGateway, ifindex: int32(to.Index)}
+	m := in6Rtmsg{dstLen: uint16(r.Header[1]), metric: r.Metric(), flags: r.Learned | routeUp | routeGateway, ifindex: int32(native.Uint32(c.attr(unix.RTA_OIF)))}
 	copy(m.dst[:], r.attr(unix.RTA_DST))
 	copy(m.gateway[:], r.attr(unix.RTA_GATEWAY))
 	if seconds, ok := expiry(r); ok {

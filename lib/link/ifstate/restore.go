@@ -1,9 +1,12 @@
 package ifstate
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,7 +48,8 @@ func (r *Record) forgetTimes() {
 	}
 }
 
-// Lost lists the records missing from an interface. An address in use by another host is lost, too.
+// Lost lists the records missing from an interface, without routes that ended with another interface. An address in use by
+// another host is lost, too.
 func Lost(records []Record, i Interface) ([]Record, error) {
 	is, err := Of(i)
 	if err != nil {
@@ -56,8 +60,32 @@ func Lost(records []Record, i Interface) ([]Record, error) {
 		has[r.Key()], duplicates[r.Key()] = true, r.duplicate()
 	}
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool {
-		return has[r.Key()] && !(duplicates[r.Key()] && r.Usable())
+		return has[r.Key()] && !(duplicates[r.Key()] && r.Usable()) || ended(r)
 	}), nil
+}
+
+// ended reports whether a route leads over another interface, where the kernel accepts none: it is gone or down, or its IPv6 is
+// off.
+func ended(r Record) bool {
+	if r.Kind != Route {
+		return false
+	}
+	out := false
+	over := func(index []byte) {
+		if out || len(index) < 4 || native.Uint32(index) == 0 {
+			return
+		}
+		l, err := netlink.LinkByIndex(int(native.Uint32(index)))
+		if err != nil || l.Attrs().RawFlags&unix.IFF_UP == 0 {
+			out = true
+			return
+		}
+		off, _ := os.ReadFile(sysctlPath(DisableIPv6, Interface{Name: l.Attrs().Name})) // a kernel without IPv6 has none
+		out = r.Is6() && !bytes.HasPrefix(off, []byte("0"))
+	}
+	over(r.attr(unix.RTA_OIF))
+	hops(r.attr(unix.RTA_MULTIPATH), func(hop []byte) { over(hop[4:]) })
+	return out
 }
 
 // Restore adds the records missing from an interface. Lifetimes start again. A record refused by the kernel does not
