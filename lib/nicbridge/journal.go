@@ -36,6 +36,11 @@ type journal struct {
 	Snapshot Snapshot `json:"snapshot"`
 }
 
+// String names the move.
+func (j journal) String() string {
+	return fmt.Sprintf("%s of %s", j.Direction, j.Snapshot.source(j.Direction))
+}
+
 // waits reports whether the move waits for Confirm now.
 func (j journal) waits() (bool, error) {
 	boot, err := bootID()

@@ -279,3 +279,47 @@ func TestTheWatchdogOfOneOfSeveralMoves(t *testing.T) {
 	}
 	expect("breth1")
 }
+
+// A move to be undone cannot be confirmed, and its journal stays.
+func TestConfirmingTooLate(t *testing.T) {
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, c := range []struct {
+		phase    phase
+		boot     string
+		deadline time.Time
+		want     string
+	}{
+		{unconfirmed, boot, now.Add(time.Hour), ""},
+		{unconfirmed, boot, now.Add(-time.Hour), "its time was over at " + now.Add(-time.Hour).Format(time.TimeOnly)},
+		{unconfirmed, "the one before", now.Add(time.Hour), "the host was restarted since"},
+		{changing, boot, now.Add(-time.Hour), "its time was over at "},
+		{changing, boot, now.Add(time.Hour), "it was interrupted"},
+		{changing, boot, time.Time{}, "it was interrupted"},
+		{changed, boot, now.Add(-time.Hour), "nothing waits for confirm"},
+	} {
+		var out strings.Builder
+		s := session{store: store{t.TempDir()}, limits: usual(), Command: Command{Out: &out}}
+		j := journal{Direction: ToBridge, Phase: c.phase, Boot: c.boot, Deadline: c.deadline, Snapshot: Snapshot{NIC: "eth0", Bridge: "breth0", From: "eth0"}}
+		if err := s.store.write(j); err != nil {
+			t.Fatal(err)
+		}
+		err := s.confirm(t.Context())
+		left, failed := s.store.all()
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if c.want == "" {
+			if err != nil || out.String() != "nics-to-bridge of eth0 is confirmed\n" || len(left) > 0 {
+				t.Errorf("a move that waits: %v, %q, %d journals", err, &out, len(left))
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || out.Len() > 0 || len(left) != 1 {
+			t.Errorf("%s until %v: %v, want %q; %d journals", c.phase, c.deadline, err, c.want, len(left))
+		}
+	}
+}

@@ -357,6 +357,10 @@ func (s *session) tidy(ctx context.Context, j journal) error {
 func (s *session) undo(ctx context.Context, j journal) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.move)
 	defer cancel()
+	if j.Phase == unconfirmed {
+		j.Phase = changing
+		_ = s.store.write(j) // else Confirm refuses it by its deadline: a full disk may not keep the host cut off
+	}
 	snap, back := j.Snapshot, j.Direction.back()
 	err := s.mover.undo(ctx, snap, back, snap.Plan(back))
 	if err == nil {

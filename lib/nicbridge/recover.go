@@ -25,32 +25,53 @@ func Recover(ctx context.Context, c Command) error {
 	})
 }
 
-// Confirm makes unconfirmed moves permanent: those of the bridges in c.Names, or all.
+// Confirm makes unconfirmed moves permanent: those of the bridges in c.Names, or all. One to be undone is an error.
 func Confirm(ctx context.Context, c Command) error {
 	s, err := open(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	waiting, err := s.store.all()
+	return s.confirm(ctx)
+}
+
+func (s *session) confirm(ctx context.Context) error {
+	all, err := s.store.all()
 	if err != nil {
 		return err
 	}
-	waiting = slices.DeleteFunc(waiting, func(j journal) bool {
-		return j.Phase != unconfirmed || len(c.Names) > 0 && !slices.Contains(c.Names, j.Snapshot.Bridge)
+	all = slices.DeleteFunc(all, func(j journal) bool {
+		return j.Phase == changed || len(s.Names) > 0 && !slices.Contains(s.Names, j.Snapshot.Bridge)
 	})
-	if len(waiting) == 0 {
+	if len(all) == 0 {
 		return errors.New("nothing waits for confirm: it was confirmed already, or its time was over and it has been undone")
 	}
 	var errs []error
-	for _, j := range waiting {
-		err := s.finish(context.WithoutCancel(ctx), j)
+	for _, j := range all {
+		waits, err := j.waits()
+		switch {
+		case err == nil && waits:
+			err = s.finish(context.WithoutCancel(ctx), j)
+		case err == nil:
+			err = j.late()
+		}
 		if err == nil {
-			fmt.Fprintf(c.Out, "%s of %s is confirmed\n", j.Direction, j.Snapshot.source(j.Direction))
+			fmt.Fprintf(s.Out, "%s is confirmed\n", j)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// late is the error of a move that cannot be confirmed.
+func (j journal) late() error {
+	why := "it was interrupted"
+	if boot, err := bootID(); err == nil && j.Boot != boot {
+		why = "the host was restarted since"
+	} else if !j.Deadline.IsZero() && !time.Now().Before(j.Deadline) {
+		why = "its time was over at " + j.Deadline.Format(time.TimeOnly)
+	}
+	return fmt.Errorf("%s cannot be confirmed: %s, and it is to be undone: run '%s %s --recover'", j, why, program, ToBridge)
 }
 
 // Unconfirmed returns the bridges of a program's moves waiting for Confirm now, see Command.Mark. interrupted reports
@@ -156,8 +177,7 @@ func (s *session) overdue(j journal) (bool, error) {
 
 // toConfirm tells an operator about a move waiting for Confirm.
 func (j journal) toConfirm() string {
-	return fmt.Sprintf("%s of %s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone",
-		j.Direction, j.Snapshot.source(j.Direction), j.Deadline.Format(time.TimeOnly), program)
+	return fmt.Sprintf("%s waits until %s to be confirmed: run '%s confirm', or wait for it to be undone", j, j.Deadline.Format(time.TimeOnly), program)
 }
 
 // recover undoes or completes the journals that are due. An error of one does not affect the others.
@@ -186,13 +206,12 @@ func (s *session) recoverOne(ctx context.Context, j journal) error {
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("%s of %s", j.Direction, j.Snapshot.source(j.Direction))
 	switch {
 	case j.Phase == changed:
 		if err := s.finish(ctx, j); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "%s: %s of an earlier run is completed\n", program, what)
+		fmt.Fprintf(s.Err, "%s: %s of an earlier run is completed\n", program, j)
 		return nil
 	case j.Boot != boot:
 		err = s.undoDatabase(ctx, j)
@@ -200,9 +219,9 @@ func (s *session) recoverOne(ctx context.Context, j journal) error {
 		err = s.undo(ctx, j)
 	}
 	if err != nil {
-		return fmt.Errorf("%s of an earlier run: %w", what, err)
+		return fmt.Errorf("%s of an earlier run: %w", j, err)
 	}
-	fmt.Fprintf(s.Err, "%s: %s of an earlier run is undone\n", program, what)
+	fmt.Fprintf(s.Err, "%s: %s of an earlier run is undone\n", program, j)
 	return nil
 }
 

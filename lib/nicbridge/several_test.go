@@ -2,6 +2,7 @@ package nicbridge
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,35 @@ func TestUnconfirmedMovesOfTwoNICs(t *testing.T) {
 			t.Errorf("journals %v: %v", left, err)
 		}
 	}
+}
+
+// A move whose undoing has failed half way cannot be confirmed, also if the clock was set back: the addresses would be lost.
+func TestAHalfUndoneMoveIsNotConfirmed(t *testing.T) {
+	require.Nothing(t, require.Node, host.Missing())
+	t.Parallel()
+	w := newWorld(t)
+	w.reset()
+	if err := w.batch([]string{"address add 10.0.0.5/24 dev eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.state()
+	w.s.ConfirmWithin = time.Hour
+	if err := w.move(ToBridge); err != nil {
+		t.Fatal(err)
+	}
+	w.failAt(4, errKilled)
+	always := func(journal) (bool, error) { return true, nil }
+	if err := w.s.recover(t.Context(), always); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	w.s.mover.before = nil
+	if err := w.s.confirm(t.Context()); err == nil || !strings.Contains(err.Error(), "nics-to-bridge of eth0 cannot be confirmed") {
+		t.Errorf("confirmed: %v", err)
+	}
+	if err := w.s.recover(t.Context(), w.s.overdue); err != nil {
+		t.Error(err)
+	}
+	w.same("after it is undone", before, w.state())
 }
 
 // While a move waits for its confirmation, interfaces with routes of the same groups come, go, are set down, and lose addresses. The
