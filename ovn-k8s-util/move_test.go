@@ -129,8 +129,9 @@ func TestBadInputChangesNothing(t *testing.T) {
 		ip address add 10.6.0.1/24 dev eth6
 		ip nexthop add id 9 dev eth6
 		ip route add 10.66.0.0/16 nhid 9
-		ovs-vsctl add-port breth3 far3`)
-	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH")
+		ovs-vsctl add-port breth3 far3
+		ovs-vsctl add-br breth7 -- set Bridge breth7 datapath_type=$OVNK8S_TEST_DATAPATH -- add-port breth7 port7 -- set Interface port7 type=internal`)
+	n.script("ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=$OVNK8S_TEST_DATAPATH -- add-port br-int port0 -- set Interface port0 type=internal external_ids:iface-id=k8s-node")
 	other := map[string]string{host.Userspace: host.Kernel, host.Kernel: host.Userspace}[host.Datapath()]
 	n.script("ovs-vsctl --no-wait add-br breth6 -- set Bridge breth6 datapath_type=" + other)
 	before := n.state()
@@ -145,7 +146,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 		"nics-to-bridge tun0":           "interface tun0 has no Ethernet address",
 		"nics-to-bridge interface01234": "bridge brinterface01234 would have a name of 16 characters",
 		"nics-to-bridge ''":             "interface  does not exist, skipping.",
-		"bridges-to-nic br-int":         "bridge br-int has no NIC: delete it with ovs-vsctl del-br br-int",
+		"bridges-to-nic br-int":         "bridge br-int is the integration bridge of OVN: it has no NIC",
+		"bridges-to-nic breth7":         "port port7 of bridge breth7 has type internal: it is no NIC of the host",
 		"bridges-to-nic bridge0":        "bridge bridge0 does not exist, skipping.",
 		"nics-to-bridge eth0 --probe=x": `--probe "x" is neither an IP address nor HOST:PORT`,
 	} {

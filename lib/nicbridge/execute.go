@@ -66,7 +66,7 @@ func (m mover) step(ctx context.Context, s Snapshot, d Direction, st Step) (i if
 	case deleteBridge:
 		return i, m.sw.DeleteBridge(ctx, s.Bridge)
 	case attach:
-		return i, m.sw.EnsureUplink(ctx, s.Bridge, s.NIC)
+		return i, m.sw.EnsureUplink(ctx, s.Bridge, s.NIC, s.Port)
 	case detach:
 		return i, m.detach(ctx, s)
 	}

@@ -220,6 +220,9 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 	if snap.NIC, err = uplink(bridge, row); err != nil {
 		return snap, err
 	}
+	if err := s.checkPort(ctx, &snap); err != nil {
+		return snap, err
+	}
 	snap.Datapath = row.DatapathType
 	if joining := row.ExternalIDs[names.NICOffloads]; joining != "" {
 		snap.Joining = strings.Split(joining, ",")
@@ -236,6 +239,24 @@ func (s *session) inspectBridge(ctx context.Context, bridge string) (Snapshot, e
 		return snap, fmt.Errorf("%w: is ovs-vswitchd running?", err)
 	}
 	return snap, snap.take(i)
+}
+
+// checkPort saves the port of the NIC, and returns an error for a port without a NIC.
+func (s *session) checkPort(ctx context.Context, snap *Snapshot) error {
+	for _, name := range []string{snap.Bridge, snap.NIC} {
+		p, err := s.sw.FindPort(ctx, snap.Bridge, name)
+		if p == nil || err != nil {
+			return err
+		}
+		if vlan := p.VLAN(); vlan != "" {
+			s.warn("port %s of bridge %s has %s: that does not apply to addresses on %s", name, snap.Bridge, vlan, snap.NIC)
+		}
+		snap.Port = *p
+	}
+	if kind := snap.Port.Interface.Type; kind != "" && kind != "system" {
+		return fmt.Errorf("port %s of bridge %s has type %s: it is no NIC of the host", snap.NIC, snap.Bridge, kind)
+	}
+	return nil
 }
 
 // findBridge finds a bridge by its name, its interface's altname, or its NIC's altname after "br". The row is nil if
@@ -279,6 +300,8 @@ func uplink(bridge string, row *vswitch.BridgeRow) (string, error) {
 	}
 	others := slices.DeleteFunc(slices.Clone(row.Ports), func(p string) bool { return p == nic })
 	switch {
+	case bridge == names.IntegrationBridge:
+		return "", fmt.Errorf("bridge %s is the integration bridge of OVN: it has no NIC", bridge)
 	case len(row.Ports) == 0:
 		return "", fmt.Errorf("bridge %s has no NIC: delete it with ovs-vsctl del-br %s", bridge, bridge)
 	case len(others) > 0:

@@ -52,6 +52,8 @@ type Snapshot struct {
 	KeptDevice   ifstate.Device
 	// Row is the bridge's row in Open vSwitch's database before the move, if it existed.
 	Row vswitch.BridgeRow
+	// Port is the NIC's port before the move, if it was one.
+	Port vswitch.PortRow
 	// HadBridge and HadPort: before the move, the bridge existed, and had the NIC as a port. Undoing leaves them as
 	// they were.
 	HadBridge, HadPort bool

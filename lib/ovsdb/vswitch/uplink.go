@@ -288,8 +288,8 @@ func insertStandalone(ctx context.Context, c client.Client, pl *confdb.Plan, b S
 }
 
 // EnsureUplink adds a network device of the host to a bridge, which must exist, and waits until ovs-vswitchd has
-// opened it.
-func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
+// opened it. A port that is new gets the configuration.
+func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string, configuration PortRow) error {
 	cfg, err := s.Converge(ctx, func(c client.Client) (confdb.Plan, error) {
 		var pl confdb.Plan
 		port, _, err := confdb.FindPort(ctx, c, bridge, nic)
@@ -300,11 +300,10 @@ func (s *Switch) EnsureUplink(ctx context.Context, bridge, nic string) error {
 		if ok, err := confdb.Get(ctx, c, br); !ok || err != nil {
 			return pl, orMissing(err, bridge)
 		}
-		uuid, err := confdb.InsertPort(c, &pl, "new_", confdb.NewPort{Iface: &vswitchdb.Interface{Name: nic}})
-		if err != nil {
-			return pl, err
+		n, err := configuration.newPort(ctx, c, nic)
+		if err == nil {
+			err = confdb.AppendPort(c, &pl, br, "new_", n)
 		}
-		err = pl.Add(c.Where(br).Mutate(br, model.Mutation{Field: &br.Ports, Mutator: libovsdb.MutateOperationInsert, Value: []string{uuid}}))
 		return pl, err
 	})
 	if err != nil {

@@ -43,9 +43,9 @@ func Tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		{Name: vswitchdb.OpenvSwitchTable, Columns: []string{"bridges", "cur_cfg", "datapath_types", "datapaths", "external_ids", "next_cfg", "other_config", "ovs_version", "ssl"}},
 		{Name: vswitchdb.BridgeTable, Columns: []string{"name", "ports", "datapath_type", "fail_mode", "other_config", "external_ids"}},
-		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "vlan_mode"}},
-		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "error", "external_ids",
-			"options", "ingress_policing_rate", "ingress_policing_burst"}},
+		{Name: vswitchdb.PortTable, Columns: []string{"name", "interfaces", "qos", "tag", "trunks", "cvlans", "vlan_mode", "other_config", "external_ids"}},
+		{Name: vswitchdb.InterfaceTable, Columns: []string{"name", "type", "mac", "mac_in_use", "mtu_request", "ofport", "ofport_request", "error", "external_ids",
+			"options", "other_config", "ingress_policing_rate", "ingress_policing_burst"}},
 		{Name: vswitchdb.DatapathTable, Columns: []string{"capabilities", "ct_zones"}},
 		{Name: vswitchdb.CTZoneTable, Columns: []string{"external_ids", "timeout_policy"}},
 		{Name: vswitchdb.CTTimeoutPolicyTable, Columns: []string{"timeouts"}},

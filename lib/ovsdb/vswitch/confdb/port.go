@@ -16,6 +16,7 @@ import (
 // A NewPort is a port to insert, with its QoS row, if any.
 type NewPort struct {
 	Iface    *vswitchdb.Interface
+	Like     vswitchdb.Port // has further columns
 	QoS      *vswitchdb.QoS
 	Isolated bool // see Isolate
 }
@@ -52,7 +53,8 @@ func AppendPort(c client.Client, pl *Plan, br *vswitchdb.Bridge, prefix string, 
 
 // InsertPort inserts a port under a name for use within the transaction, and returns the name.
 func InsertPort(c client.Client, pl *Plan, prefix string, n NewPort) (string, error) {
-	port := &vswitchdb.Port{UUID: prefix + "port", Name: n.Iface.Name, Interfaces: []string{prefix + "iface"}}
+	port := &n.Like
+	port.UUID, port.Name, port.Interfaces = prefix+"port", n.Iface.Name, []string{prefix + "iface"}
 	if n.Isolated {
 		mode := vswitchdb.PortVLANModeTrunk
 		port.VLANMode, port.Trunks = &mode, []int{isolatedVLAN}
