@@ -27,12 +27,39 @@ func (w *world) learn(nic, router string) {
 	}
 	w.script("ip -6 route del " + route)
 	for _, r := range all {
-		if r.Is6() && r.Default() {
+		if r.Is6() && r.Default() && r.Mentions(nic) {
 			r.Learned = 0x00450003 // RTF_DEFAULT, RTF_ADDRCONF, RTF_EXPIRES, RTF_GATEWAY, RTF_UP
 			if err := ifstate.Add(r, i, 0); err != nil {
 				w.t.Fatal(err)
 			}
 		}
+	}
+}
+
+// A static default is not taken for a learned one of another interface with the same router and metric.
+func TestAStaticDefaultBesideALearnedOne(t *testing.T) {
+	require.Nothing(t, require.Node, host.Missing())
+	t.Parallel()
+	w := newWorld(t)
+	w.reset()
+	w.learn("eth0", "fe80::1")
+	w.script("ip -6 route append default via fe80::1 dev eth1 proto static metric 1024")
+	i, err := ifstate.Find("eth1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := ifstate.Of(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	learned := map[bool]int{} // by whether the route is eth1's
+	for _, r := range all {
+		if r.Is6() && r.Default() && r.Learned != 0 {
+			learned[r.Mentions("eth1")]++
+		}
+	}
+	if learned[true] != 0 || learned[false] != 1 {
+		t.Errorf("%d learned routes of eth1, %d of eth0", learned[true], learned[false])
 	}
 }
 

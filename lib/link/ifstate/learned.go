@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,13 +53,27 @@ func markLearned(routes []Record) error {
 			continue
 		}
 		if v, err := strconv.ParseUint(f[8], 16, 32); err == nil && learned(uint32(v)) != 0 {
-			flags[strings.Join([]string{f[0], f[1], f[4], f[5]}, " ")] = uint32(v)
+			flags[strings.Join([]string{f[0], f[1], f[4], f[5], f[9]}, " ")] = uint32(v)
 		}
 	}
+	if len(flags) == 0 {
+		return nil
+	}
+	names := map[uint32]string{} // of interfaces, "" for one that is gone
 	for n := range routes {
-		if r := &routes[n]; r.Is6() && len(r.attr(unix.RTA_OIF)) == 4 {
-			r.Learned = flags[fmt.Sprintf("%s %02x %s %08x", address16(r.attr(unix.RTA_DST)), r.Header[1], address16(r.attr(unix.RTA_GATEWAY)), r.Metric())]
+		r := &routes[n]
+		if !r.Is6() || len(r.attr(unix.RTA_OIF)) != 4 {
+			continue
 		}
+		index := native.Uint32(r.attr(unix.RTA_OIF))
+		name, known := names[index]
+		if !known {
+			if l, err := netlink.LinkByIndex(int(index)); err == nil {
+				name = l.Attrs().Name
+			}
+			names[index] = name
+		}
+		r.Learned = flags[fmt.Sprintf("%s %02x %s %08x %s", address16(r.attr(unix.RTA_DST)), r.Header[1], address16(r.attr(unix.RTA_GATEWAY)), r.Metric(), name)]
 	}
 	return nil
 }
