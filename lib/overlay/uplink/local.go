@@ -129,9 +129,10 @@ func (l *localEnd) plan(ctx context.Context, sw *vswitch.Switch) ([]string, erro
 	return append(lines, rules...), err
 }
 
-// leavesLocal reports whether the plan removes a local gateway.
+// leavesLocal reports whether the plan removes a local gateway. Somebody may have deleted its bridge.
 func (u *Uplink) leavesLocal() bool {
-	return slices.Contains(u.changes, "delete bridge "+names.LocalBridge)
+	patch := fmt.Sprintf("delete port %s from bridge %s", names.PatchFromIntegration(names.LocalBridge), names.IntegrationBridge)
+	return slices.Contains(u.changes, "delete bridge "+names.LocalBridge) || slices.Contains(u.changes, patch)
 }
 
 // leaveLocal removes the host's configuration of a local gateway, except for ports.

@@ -167,7 +167,11 @@ func planPort(ctx context.Context, c client.Client, bridge string, n confdb.NewP
 		return pl, err
 	}
 	id := iface.ExternalIDs[names.IfaceID]
-	if id != "" && id != want.ExternalIDs[names.IfaceID] && iface.ExternalIDs[names.GatewayTag] != want.ExternalIDs[names.GatewayTag] {
+	tag := iface.ExternalIDs[names.GatewayTag]
+	if id != "" && id != want.ExternalIDs[names.IfaceID] && tag != want.ExternalIDs[names.GatewayTag] {
+		if tag != "" {
+			return pl, taken("port "+want.Name, tag)
+		}
 		return pl, confdb.Conflict("%s is a port of %s already, for logical port %s", want.Name, bridge, id)
 	}
 	if n.Isolated {
@@ -198,6 +202,11 @@ func planPort(ctx context.Context, c client.Client, bridge string, n confdb.NewP
 	return pl, err
 }
 
+// taken is the error about something of another gateway of this host: of another name, or one in other capitals.
+func taken(what, gateway string) error {
+	return confdb.Conflict("%s is that of gateway %s on this host: spell the name like that, or run gateway-remove --node-name=%[2]s first", what, gateway)
+}
+
 // planOwnBridge makes a bridge of our own. It forwards like an ordinary switch, and has the datapath type of
 // br-int, as patch ports require.
 func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (confdb.Plan, error) {
@@ -217,9 +226,11 @@ func planOwnBridge(ctx context.Context, c client.Client, p GatewayPort) (confdb.
 	}
 	br := &vswitchdb.Bridge{Name: p.Bridge}
 	if found, err := confdb.Get(ctx, c, br); err != nil || found {
-		switch {
+		switch tag := br.ExternalIDs[names.GatewayTag]; {
 		case err != nil:
-		case br.ExternalIDs[names.GatewayTag] != p.Gateway:
+		case tag != p.Gateway && tag != "":
+			err = taken("bridge "+p.Bridge, tag)
+		case tag != p.Gateway:
 			err = confdb.Conflict("there is a bridge %s that is not ours: rename or delete it", p.Bridge)
 		case br.DatapathType != kind:
 			pl.Say("set Bridge %s datapath_type=%q (was %q)", br.Name, kind, br.DatapathType)
