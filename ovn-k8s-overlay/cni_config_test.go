@@ -79,12 +79,17 @@ func TestCheck21_NoPlugin(t *testing.T) {
 	m, n := w.nodes[0], w.nodes[1]
 	m.init(masterInitArgs)
 	host, writes := n.state(), w.transactions()
-	r := n.runIn("PATH=$PATH", minionInitArgs)
-	if r.Status != 1 || r.Err != "ovn-k8s-overlay: No CNI plugin ovn-k8s-cni-overlay found\n" {
-		t.Errorf("%+v", r)
+	r, err := n.Try("cp " + bin + "/ovn-k8s-overlay /usr/local/sbin && PATH=/usr/sbin:/usr/bin:/sbin:/bin exec /usr/local/sbin/ovn-k8s-overlay " + minionInitArgs)
+	if err != nil || r.Status != 1 || r.Err != "ovn-k8s-overlay: No CNI plugin ovn-k8s-cni-overlay found in /usr/sbin, /usr/bin, /sbin, /bin, /usr/local/sbin, /opt/cni/bin: "+
+		"install it, or set external_ids:ovn-k8s-cni-plugin to its path\n" {
+		t.Errorf("%+v, %v", r, err)
 	}
 	same(t, "host", n.state(), host)
 	if w.transactions() != writes || strings.Contains(w.nb("ls-list"), "node2") {
 		t.Error("something was written")
+	}
+	// sudo may leave the directory of the programs out of PATH.
+	if r := n.runIn("PATH=/usr/sbin:/usr/bin:/sbin:/bin", minionInitArgs); r.Status != 0 {
+		t.Errorf("a plugin beside the program: %+v", r)
 	}
 }

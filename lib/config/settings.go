@@ -213,7 +213,7 @@ func Settings() []Setting {
 			Text:    "directory to which minion-init copies the CNI plugin"},
 		{Name: cniPlugin, ExternalID: "ovn-k8s-cni-plugin", Keys: Named("cni_plugin"), Default: "ovn-k8s-cni-overlay",
 			Readers: []Reader{minion},
-			Text:    "the CNI plugin: a path, or a name to be found on PATH"},
+			Text:    "the CNI plugin: a path, or a name to be found on PATH or beside ovn-k8s-overlay"},
 		{Name: cniLogFile, ExternalID: "ovn-k8s-log-path", Keys: Named("log_path"), Default: "/var/log/openvswitch/ovn-k8s-cni-overlay.log",
 			Readers: []Reader{Plugin},
 			Text:    "log file of the CNI plugin"},

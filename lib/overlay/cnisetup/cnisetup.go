@@ -41,11 +41,14 @@ type Setup struct {
 	replaces            []string // file names of former configurations of ours
 }
 
-// Find looks for the plugin at its path, on PATH, or in the directory of CNI plugins. The Setup is good for Remove
-// without a plugin, too.
+// Find looks for the plugin at its path, or on PATH, beside this program and in the directory of CNI plugins. The Setup is
+// good for Remove without a plugin, too.
 func Find(c config.Config) (Setup, error) {
 	s := Setup{binDir: c.CNIBinDir, confDir: c.CNIConfDir, pluginType: pluginType, oldType: oldPluginType, conflist: conflist, network: "ovn-k8s"}
 	err := s.find(c.CNIPlugin)
+	if err != nil {
+		err = fmt.Errorf("%w: install it, or set external_ids:ovn-k8s-cni-plugin to its path", err)
+	}
 	return s, err
 }
 
@@ -65,13 +68,12 @@ func FindShim(c config.Config) (Setup, error) {
 
 // find sets the plugin of s.
 func (s *Setup) find(name string) error {
-	candidates := []string{name}
+	candidates, where := []string{name}, ""
 	if !filepath.IsAbs(name) {
-		candidates = nil
-		for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), s.binDir) {
-			if filepath.IsAbs(dir) {
-				candidates = append(candidates, filepath.Join(dir, name))
-			}
+		dirs := s.dirs()
+		candidates, where = nil, " in "+strings.Join(dirs, ", ")
+		for _, dir := range dirs {
+			candidates = append(candidates, filepath.Join(dir, name))
 		}
 	}
 	for _, path := range candidates {
@@ -88,7 +90,18 @@ func (s *Setup) find(name string) error {
 		}
 	}
 	//lint:ignore ST1005 the original's text
-	return fmt.Errorf("No CNI plugin %s found", name)
+	return fmt.Errorf("No CNI plugin %s found%s", name, where)
+}
+
+// dirs are the directories in which to look for the plugin. sudo may leave that of this program out of PATH.
+func (s *Setup) dirs() (all []string) {
+	program, _ := os.Executable() // without it, the others remain
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), filepath.Dir(program), s.binDir) {
+		if filepath.IsAbs(dir) && !slices.Contains(all, dir) {
+			all = append(all, dir)
+		}
+	}
+	return all
 }
 
 // Configure returns the edits by which a container runtime finds the plugin, and warnings. The configuration comes
