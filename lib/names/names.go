@@ -93,7 +93,7 @@ const (
 	// cluster router, as given to the one-shot commands. ClusterSubnets is also on br-int's patch port to a shared bridge.
 	ClusterSubnets = "ovn-k8s-cluster-subnets"
 	// NodeSubnets on the management port of br-int records the subnets with which this host joined the cluster:
-	// "NODE'S in CLUSTER'S".
+	// "NODE'S in CLUSTER'S". JoinSubnets is there, too.
 	NodeSubnets   = "ovn-k8s-node-subnets"
 	JoinSubnets   = "ovn-k8s-join-subnets"
 	NodePrefix    = "ovn-k8s-node-"    // + node: its subnets

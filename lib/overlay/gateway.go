@@ -100,7 +100,7 @@ func (s *session) planUplink(ctx context.Context, r *uplink.Request, good bool) 
 	if err := s.host.CheckTunnels(); err != nil {
 		return nil, err
 	}
-	r.Network.Join = s.host.Config.JoinSubnets
+	r.Network.Join = s.host.Config.GivenJoin()
 	u, err := uplink.New(ctx, s.host, *r)
 	if err != nil {
 		return nil, err

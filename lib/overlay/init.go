@@ -90,7 +90,7 @@ func (i Init) run(ctx context.Context, s *session) error {
 	var displaced []string
 	change := join(func(st membership.State, after topology.Cluster) error {
 		displaced = membership.Displaced(st, after, n.Name, plugged)
-		return membership.RefuseDisplaced(displaced, i.Force)
+		return errors.Join(membership.RefuseDisplaced(displaced, i.Force), p.Complete(ctx, after.Join))
 	})
 	warn := func() {
 		if len(displaced) > 0 {
@@ -138,9 +138,16 @@ func (s *session) planNode(ctx context.Context, n *membership.Node, minion, good
 	if err := s.host.CheckTunnels(); err != nil {
 		return nil, err
 	}
-	n.Network.Join, n.SystemID = s.host.Config.JoinSubnets, s.host.Config.SystemID
+	n.Network.Join, n.SystemID = s.host.Config.GivenJoin(), s.host.Config.SystemID
 	p, err := node.New(ctx, s.host, *n, node.Parts{Guards: true, Boot: true, CNI: cni})
 	if err != nil {
+		return nil, err
+	}
+	var join []netip.Prefix
+	if !p.Accepted {
+		join = []netip.Prefix{} // the database knows them
+	}
+	if err := p.Complete(ctx, join); err != nil {
 		return nil, err
 	}
 	return p, s.host.CheckDatapath(ctx, p.Accepted)

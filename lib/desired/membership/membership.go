@@ -130,7 +130,7 @@ func unitRows(c topology.Cluster, u nb.Unit) []nb.Row {
 // A Network is the cluster's part of a request.
 type Network struct {
 	Subnets []netip.Prefix // of all pods, IPv4 first
-	Join    []netip.Prefix // configured for the join switch
+	Join    []netip.Prefix // configured for the join switch; nil: the cluster's, or the default of a new cluster
 }
 
 // required returns the existing cluster, with the subnets of n.
@@ -142,13 +142,19 @@ func (n Network) required(s State) (topology.Cluster, error) {
 	if err == nil && !slices.Equal(c.Subnets, n.Subnets) {
 		err = fmt.Errorf("--cluster-ip-subnet is %s, but the cluster's is %s: give the same, or change it by master-init", ipnet.Join(n.Subnets), ipnet.Join(c.Subnets))
 	}
+	other := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(c.Join, func(q netip.Prefix) bool { return p != q && ipnet.SameFamily(p.Addr(), q.Addr()) })
+	}
+	if slices.ContainsFunc(n.Join, other) {
+		err = errors.Join(err, fmt.Errorf("join-subnet is %s, but the cluster's is %s: set the same, or none, or change it by master-init", ipnet.Join(n.Join), ipnet.Join(c.Join)))
+	}
 	return c, err
 }
 
 // made returns a new cluster, or the existing one with the subnets of n. A node that joins may move into them.
 func (n Network) made(s State, node string) (topology.Cluster, error) {
 	if s.Router == nil {
-		return topology.New(names.ClusterRouter, n.Subnets, n.Join)
+		return topology.New(names.ClusterRouter, n.Subnets, n.joinSubnets(topology.Cluster{}))
 	}
 	c, err := n.existing(s)
 	if err != nil {
@@ -170,12 +176,13 @@ func (n Network) existing(s State) (topology.Cluster, error) {
 	return c.Resize(c.Subnets, n.joinSubnets(c))
 }
 
-// joinSubnets returns the join subnets for c: the configured ones if they differ from the default, then the
-// recorded ones, because gateways hold addresses in them.
+// joinSubnets returns the join subnets for c: the configured ones, then the recorded ones, because gateways hold
+// addresses in them. Without configured ones the default comes last.
 func (n Network) joinSubnets(c topology.Cluster) []netip.Prefix {
-	defaults, _ := config.Resolve(config.Sources{})
-	if slices.Equal(n.Join, defaults.JoinSubnets) {
-		return append(slices.Clone(c.Join), n.Join...) // New takes the first of each family
+	all := slices.Concat(n.Join, c.Join) // New takes the first of each family
+	if n.Join == nil {
+		defaults, _ := config.Resolve(config.Sources{})
+		all = append(all, defaults.JoinSubnets...)
 	}
-	return append(slices.Clone(n.Join), c.Join...)
+	return all
 }

@@ -28,9 +28,6 @@ func (n Node) Fits(c config.Config) error {
 	if a, b, overlap := ipnet.Overlap(n.Subnets, c.ServiceCIDRs); overlap {
 		errs = append(errs, fmt.Errorf("cluster subnet %s overlaps the subnet of services %s: choose another one", a, b))
 	}
-	if a, b, overlap := ipnet.Overlap(c.JoinSubnets, c.ServiceCIDRs); overlap {
-		errs = append(errs, fmt.Errorf("join subnet %s overlaps the subnet of services %s: set ovn-k8s-join-subnet", a, b))
-	}
 	for _, h := range c.Hosts() {
 		if a, b, overlap := ipnet.Overlap(n.Subnets, []netip.Prefix{ipnet.Single(h.Addr)}); overlap {
 			errs = append(errs, fmt.Errorf("address %s of %s lies in the cluster subnet %s, which is for pods: choose another one", b.Addr(), h.Setting, a))

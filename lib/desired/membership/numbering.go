@@ -14,7 +14,7 @@ import (
 type Numbering struct {
 	Program string // names.Ovnkube
 	Ranges  nodesubnet.Ranges
-	Join    []netip.Prefix // configured for the join switch
+	Join    []netip.Prefix // see Network
 	// Adopt takes over a cluster with nodes of minion-init, or of an older release. They keep their subnets.
 	Adopt bool
 }

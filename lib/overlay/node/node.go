@@ -25,7 +25,7 @@ import (
 	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
-// A Plan is the desired state of a node's host, and how far the host differs.
+// A Plan is the desired state of a node's host, and how far the host differs. After New, it needs Complete.
 type Plan struct {
 	// Accepted means that the cluster has accepted this host with these subnets before: then the host's own part needs
 	// no database.
@@ -34,6 +34,9 @@ type Plan struct {
 	boot.Management
 	host    *host.Host
 	node    membership.Node
+	parts   Parts
+	noted   []netip.Prefix         // join subnets on the management port, of the last Ensure
+	join    []netip.Prefix         // the cluster's, of the node's families
 	guards  []firewall.FamilyRules // drop packets from outside with an address of this node's pods; see planGuards
 	changes []string               // changes of these, for people
 	edits   []files.Edit           // the CNI configuration is the last
@@ -49,32 +52,42 @@ type Parts struct {
 	CNI *cnisetup.Setup
 }
 
-// New computes the desired state of the management port and of some other parts, and checks it. It changes nothing.
+// New checks the request and finds the node's management port.
 func New(ctx context.Context, h *host.Host, n membership.Node, parts Parts) (*Plan, error) {
 	if err := errors.Join(n.Fits(h.Config), host.NeedIPv6(n.Pods)); err != nil {
 		return nil, err
 	}
-	p := &Plan{host: h, node: n}
-	if err := p.planPort(ctx); err != nil {
-		return nil, err
+	p := &Plan{host: h, node: n, parts: parts}
+	return p, p.findPort(ctx)
+}
+
+// Complete computes the desired state of the management port and of the other parts, and checks it. It changes nothing.
+// join are the cluster's join subnets; nil: those of the last Ensure, else the configured ones.
+func (p *Plan) Complete(ctx context.Context, join []netip.Prefix) error {
+	p.changes, p.edits, p.guards = nil, nil, nil
+	if join == nil {
+		join = slices.Concat(p.noted, p.host.Config.JoinSubnets)
 	}
-	if parts.Guards {
+	if err := p.planPort(ctx, join); err != nil {
+		return err
+	}
+	if p.parts.Guards {
 		p.planGuards(ctx)
 	}
-	return p, p.planFiles(parts)
+	return p.planFiles()
 }
 
 // planFiles plans the edits of files.
-func (p *Plan) planFiles(parts Parts) error {
-	if parts.Boot {
+func (p *Plan) planFiles() error {
+	if p.parts.Boot {
 		if err := p.planEdits(boot.Persist(p.Management)); err != nil {
 			return err
 		}
 	}
-	if parts.CNI == nil {
+	if p.parts.CNI == nil {
 		return nil
 	}
-	return p.planEdits(parts.CNI.Configure())
+	return p.planEdits(p.parts.CNI.Configure())
 }
 
 func (p *Plan) planEdits(edits []files.Edit, warnings []string, err error) error {
@@ -88,23 +101,42 @@ func (p *Plan) Changes() []string {
 	return slices.Concat(p.changes, files.Describe(p.edits))
 }
 
-// planPort plans the management port and its interface.
-func (p *Plan) planPort(ctx context.Context) error {
-	name, err := p.managementInterface(ctx, p.node.Name)
-	if err != nil {
+// findPort finds the management port, and what it says about the cluster.
+func (p *Plan) findPort(ctx context.Context) (err error) {
+	if p.Port.Name, err = p.managementInterface(ctx, p.node.Name); err != nil {
 		return err
 	}
+	all, err := p.host.Switch.Interfaces(ctx)
+	for _, i := range all {
+		if i.Name != p.Port.Name || i.ExternalIDs[names.IfaceID] != names.ManagementPort(p.node.Name) {
+			continue
+		}
+		p.Accepted = i.ExternalIDs[names.NodeSubnets] == record(p.node)
+		p.noted, _ = ipnet.ParseSubnets(i.ExternalIDs[names.JoinSubnets], 0) // Ensure replaces a bad note
+	}
+	return err
+}
+
+// planPort plans the management port and its interface. Of join, it takes the first of each family.
+func (p *Plan) planPort(ctx context.Context, join []netip.Prefix) error {
 	m := topology.ManagementPort(p.node.Pods)
+	p.join = nil
+	for _, r := range m.Routers {
+		if of := ipnet.OfFamily(join, ipnet.Family(r)); len(of) > 0 {
+			p.join = append(p.join, of[0])
+		}
+	}
+	if a, b, overlap := ipnet.Overlap(p.join, p.host.Config.ServiceCIDRs); overlap {
+		return fmt.Errorf("join subnet %s overlaps the subnet of services %s: set ovn-k8s-join-subnet", a, b)
+	}
+	name := p.Port.Name
 	p.Port = vswitch.InternalPort{
 		Bridge: names.IntegrationBridge, Name: name, MAC: m.MAC, MTU: p.host.Config.MTU,
-		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(p.node.Name), names.NodeSubnets: record(p.node)},
-	}
-	if p.Accepted, err = p.accepted(ctx, name); err != nil {
-		return err
+		ExternalIDs: map[string]string{names.IfaceID: names.ManagementPort(p.node.Name), names.NodeSubnets: record(p.node), names.JoinSubnets: ipnet.Join(p.join)},
 	}
 	p.State = link.State{Interface: name, MTU: p.host.Config.MTU, Addresses: m.IPs}
 	// Gateways connect to this host from addresses in the join subnets.
-	for _, to := range slices.Concat(p.node.Subnets, p.host.Config.JoinSubnets, p.host.Config.ServiceCIDRs) {
+	for _, to := range p.routed() {
 		i := slices.IndexFunc(m.Routers, func(a netip.Addr) bool { return ipnet.SameFamily(a, to.Addr()) })
 		// The kernel itself makes the route to the node's own subnet.
 		if i >= 0 && !slices.Contains(p.node.Pods, to) {
@@ -117,18 +149,15 @@ func (p *Plan) planPort(ctx context.Context) error {
 // record is the value of names.NodeSubnets.
 func record(n membership.Node) string { return ipnet.Join(n.Pods) + " in " + ipnet.Join(n.Subnets) }
 
-// accepted reports whether this host's management port has the record of the node.
-func (p *Plan) accepted(ctx context.Context, name string) (bool, error) {
-	all, err := p.host.Switch.Interfaces(ctx)
-	return slices.ContainsFunc(all, func(i vswitch.Interface) bool {
-		return i.Name == name && i.ExternalIDs[names.IfaceID] == names.ManagementPort(p.node.Name) && i.ExternalIDs[names.NodeSubnets] == record(p.node)
-	}), err
+// routed are the subnets behind the management port.
+func (p *Plan) routed() []netip.Prefix {
+	return slices.Concat(p.node.Subnets, p.join, p.host.Config.ServiceCIDRs)
 }
 
 // clash is an error if other routes of the host overlap the cluster's subnets, and the host would lose one of them
 // or could not reach its own pods.
 func (p *Plan) clash() error {
-	taken, err := link.Overlapping(slices.Concat(p.node.Subnets, p.host.Config.JoinSubnets, p.host.Config.ServiceCIDRs), names.ManagementPort(""))
+	taken, err := link.Overlapping(p.routed(), names.ManagementPort(""))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,11 +75,17 @@ func (s *sharedWriter) Write(p []byte) (int, error) {
 
 // Warn records a warning. Continue prints it if the command continues: a failing command prints only its reason.
 func (r *Reporter) Warn(format string, args ...any) {
-	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+	r.WarnAll([]string{fmt.Sprintf(format, args...)})
 }
 
-// WarnAll records warnings.
-func (r *Reporter) WarnAll(warnings []string) { r.warnings = append(r.warnings, warnings...) }
+// WarnAll records warnings, each once: a plan may be made again.
+func (r *Reporter) WarnAll(warnings []string) {
+	for _, w := range warnings {
+		if !slices.Contains(r.warnings, w) {
+			r.warnings = append(r.warnings, w)
+		}
+	}
+}
 
 // Continue prints the warnings.
 func (r *Reporter) Continue() {

@@ -50,7 +50,7 @@ type companion struct {
 // numbering is the request to give nodes their subnets.
 func (m *companion) numbering(c config.Config) (membership.Numbering, error) {
 	s := m.settings(c)
-	return membership.Numbering{Program: names.Ovnkube, Ranges: s.Ranges, Join: c.JoinSubnets, Adopt: s.Adopt}, s.Ranges.Check(c.ServiceCIDRs, c.JoinSubnets)
+	return membership.Numbering{Program: names.Ovnkube, Ranges: s.Ranges, Join: c.GivenJoin(), Adopt: s.Adopt}, s.Ranges.Check(c.ServiceCIDRs, c.JoinSubnets)
 }
 
 // Check implements watcher.Companion: it refuses clusters of others, and ranges that lack the subnets of nodes. Without a cluster

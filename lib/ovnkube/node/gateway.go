@@ -38,7 +38,7 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.No
 		return nil, err
 	}
 	r := uplink.Request{Formers: p.formers, Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: "give another gateway-interface, or gateway-mode shared"}
-	r.Subnets, r.Network.Join = p.ranges(), h.Config.JoinSubnets
+	r.Subnets = p.ranges()
 	u, err := uplink.New(ctx, h, r)
 	if err == nil {
 		err = u.Guard()

@@ -298,8 +298,11 @@ func (p *pass) port(ctx context.Context, h *overlayhost.Host, subnets []netip.Pr
 // plan computes the management port with subnets.
 func (p *pass) plan(ctx context.Context, h *overlayhost.Host, subnets []netip.Prefix, parts overlaynode.Parts) (*overlaynode.Plan, error) {
 	n := membership.Node{Name: p.name(), Pods: subnets, SystemID: h.Config.SystemID}
-	n.Subnets, n.Network.Join = p.ranges(), h.Config.JoinSubnets
+	n.Subnets = p.ranges()
 	plan, err := overlaynode.New(ctx, h, n, parts)
+	if err == nil {
+		err = plan.Complete(ctx, h.Config.GivenJoin())
+	}
 	h.Report.Continue()
 	return plan, err
 }
