@@ -70,7 +70,7 @@ const (
 	Helper     Reader = "gateway helper"
 	Plugin     Reader = "CNI plugin"  // reads all settings for each pod
 	Restart    Reader = "restart"     // of a daemon
-	MasterInit Reader = "master-init" // the commands read all settings when they run
+	masterInit Reader = "master-init" // the commands read all settings when they run
 	minion     Reader = "minion-init"
 	gateway    Reader = "gateway-init"
 )
@@ -78,7 +78,7 @@ const (
 // Commands lists the commands to run again after a change.
 func (s Setting) Commands() (out []string) {
 	for _, r := range s.Readers {
-		if r == MasterInit || r == minion || r == gateway {
+		if r == masterInit || r == minion || r == gateway {
 			out = append(out, string(r))
 		}
 	}
@@ -164,7 +164,7 @@ func Settings() []Setting {
 			Readers: []Reader{Watcher},
 			Text:    "namespace of the Lease and of the ConfigMap of watchers"},
 		{Name: mtu, Flags: Named("mtu"), ExternalID: "ovn-k8s-mtu", Keys: Named("mtu"), Default: "1400",
-			Readers: []Reader{Helper, Plugin, minion, gateway},
+			Readers: []Reader{Helper, Plugin, masterInit, minion, gateway},
 			Text:    "MTU of pods and management ports in bytes"},
 		{Name: conntrackZone, ExternalID: "ovn-k8s-conntrack-zone", Keys: Named("conntrack_zone"), Default: "64000",
 			Readers: []Reader{Helper},
@@ -173,10 +173,10 @@ func Settings() []Setting {
 			Readers: []Reader{Helper},
 			Text:    "subnets of all pods, with commas"},
 		{Name: joinSubnet, Flags: Named("join-subnet"), ExternalID: "ovn-k8s-join-subnet", Keys: Named("join_subnet"), Default: "100.64.0.0/16,fd98::/64",
-			Readers: []Reader{Helper, MasterInit},
+			Readers: []Reader{Helper, masterInit, minion},
 			Text:    "subnets between the cluster router and gateways, one per address family"},
 		{Name: serviceCIDR, Flags: Named("service-cidr"), ExternalID: "ovn-k8s-service-cidr", Keys: Named("service_cidr"),
-			Readers: []Reader{Watcher, Helper, minion},
+			Readers: []Reader{Watcher, Helper, masterInit, minion},
 			Text:    "subnets of services: hosts get routes to them, and what no service there takes is refused"},
 		{Name: externalIPs, ExternalID: "ovn-k8s-external-ips", Keys: Named("external_ips"), Default: "true",
 			Readers: []Reader{Watcher, Helper},
@@ -188,7 +188,7 @@ func Settings() []Setting {
 			Readers: []Reader{gateway},
 			Text:    "subnets between a local gateway and its host, one per address family"},
 		{Name: firewall, Flags: Named("firewall"), ExternalID: "ovn-k8s-firewall", Keys: Named("firewall"), Default: AnyFirewall,
-			Readers: []Reader{Helper, minion, gateway},
+			Readers: []Reader{Helper, masterInit, minion, gateway},
 			Text:    "program of this host's rules: nftables, iptables, or auto for nftables where it works, else iptables"},
 		{Name: healthz, Flags: Named("healthz-bind-address"), ExternalID: "ovn-k8s-healthz-bind-address", Keys: Named("healthz_bind_address"), Default: ":10256",
 			Readers: []Reader{Helper},
@@ -203,7 +203,7 @@ func Settings() []Setting {
 			Readers: []Reader{Helper},
 			Text:    "type of tunnels, geneve or vxlan; ovn-controller's"},
 		{Name: systemID, ExternalID: "system-id",
-			Readers: []Reader{Watcher, Plugin, minion, gateway},
+			Readers: []Reader{Watcher, Plugin, masterInit, minion, gateway},
 			Text:    "name of the chassis; unique and lasting"},
 		{Name: cniConfDir, ExternalID: "ovn-k8s-cni-conf-path", Keys: Named("cni_conf_path"), Default: platform.Kubeadm.ConfDir,
 			Readers: []Reader{minion},

@@ -191,11 +191,11 @@ func TestFollowerReadsTheFile(t *testing.T) {
 		for _, step := range []struct{ text, watcher, helper, log string }{
 			{"", "1400 []; ", "1400 []; ", ""},
 			{"cni_timeout=2m", "", "", ""},
-			{"mtu=1300", "", "1300 []; ", `setting mtu: now "1300" (FILE: mtu), before "1400": followed by the gateway helper; run minion-init and gateway-init again to use it there`},
+			{"mtu=1300", "", "1300 []; ", `setting mtu: now "1300" (FILE: mtu), before "1400": followed by the gateway helper; run master-init and minion-init and gateway-init again to use it there`},
 			{"mtu=much", "", "", `keeping the former configuration: bad mtu "much" (from FILE: mtu): want a number from 576 to 65535`},
-			{"mtu=", "", "1400 []; ", `setting mtu: now "1400" (default), before "1300": followed by the gateway helper; run minion-init and gateway-init again to use it there`},
+			{"mtu=", "", "1400 []; ", `setting mtu: now "1400" (default), before "1300": followed by the gateway helper; run master-init and minion-init and gateway-init again to use it there`},
 			{"rundir=/x", "", "", `setting rundir: now "/x" (FILE: rundir), before "/var/run/openvswitch": restart this program to use it`},
-			{"service_cidr=10.0.0.0/8\nrundir=/x", "1400 [10.0.0.0/8]; ", "1400 [10.0.0.0/8]; ", `setting service-cidr: now "10.0.0.0/8" (FILE: service_cidr), before "": followed by the watcher; followed by the gateway helper; run minion-init again to use it there`},
+			{"service_cidr=10.0.0.0/8\nrundir=/x", "1400 [10.0.0.0/8]; ", "1400 [10.0.0.0/8]; ", `setting service-cidr: now "10.0.0.0/8" (FILE: service_cidr), before "": followed by the watcher; followed by the gateway helper; run master-init and minion-init again to use it there`},
 		} {
 			write(step.text)
 			time.Sleep(10 * time.Second)

@@ -173,7 +173,7 @@ func readers(e entry) []config.Reader {
 		switch r {
 		case config.Restart:
 			all[r] = true
-		case config.Watcher, config.MasterInit:
+		case config.Watcher:
 			all[Master] = true
 		default:
 			all[Node] = true
@@ -182,7 +182,7 @@ func readers(e entry) []config.Reader {
 	switch {
 	case slices.Contains([]string{adopt, clusterSubnets, leaseDuration, renewDeadline, retryPeriod}, e.Name), strings.Contains(e.Name, "b-server-"):
 		all[Master] = true
-	case slices.Contains([]string{sbAddress, kubeconfig, "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
+	case slices.Contains([]string{sbAddress, kubeconfig, "join-subnet", "ovn-config-namespace"}, e.Name), strings.HasPrefix(e.Name, "sb-client-"):
 		all[Master], all[Node] = true, true
 	case e.group == gateways, slices.Contains([]string{initGateways, gatewayLocal, gatewaySpare, inactivityProbe, openflowProbe, encapIP, encapType}, e.Name):
 		all[Node] = true
