@@ -165,6 +165,29 @@ func (h *host) losesServers(p *process, line []string) {
 	}
 }
 
+// A connection of others at the port of a server's own one, as of an installation without SSL, is named by the log and by
+// check. Once it is gone, the server listens.
+func TestServerPortIsTaken(t *testing.T) {
+	h := newHost(t)
+	h.startSwitch()
+	h.central()
+	port, file := h.port(), h.write("file", "")
+	h.row("nb", "set-connection", "ptcp:"+port)
+	line := strings.Fields(fmt.Sprintf("-init-master=n1 -k8s-apiserver=http://127.0.0.1:1 -nb-address=ssl:127.0.0.1:%[1]s -sb-address=tcp:127.0.0.1:1 -nb-client-privkey=%[2]s -nb-client-cert=%[2]s -nb-server-privkey=%[2]s -nb-server-cert=%[2]s -nb-server-cacert=%[2]s", port, file))
+	want := fmt.Sprintf(`cannot listen at pssl:%[1]s: connection ptcp:%[1]s of OVN_Northbound has the port: remove all connections with "ovn-nbctl del-connection", or give --nb-address another port`, port)
+	p := h.start(line)
+	p.says("waiting: " + want)
+	if status, out, _ := h.once(append([]string{"check"}, line...)); status == 0 || !strings.Contains(out, "! server of OVN_Northbound: "+want+"\n") {
+		t.Errorf("check: status %d\n%s", status, out)
+	}
+	if got := h.row("nb", "get-connection") + p.out.String(); strings.Contains(got, "\npssl:") || strings.Contains(got, "it listens at") {
+		t.Errorf("it has changed the connections:\n%s", got)
+	}
+	h.row("nb", "del-connection")
+	p.says("OVN_Northbound: it listens at pssl:" + port)
+	p.says("recovered: serving")
+}
+
 // The files for servers belong together.
 func TestServerOptions(t *testing.T) {
 	h := newHost(t)

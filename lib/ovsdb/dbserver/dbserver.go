@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 	libovsdb "github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -28,13 +29,16 @@ type Server struct {
 	ovsdb.Files
 }
 
-// global is the table with one row that has the connections.
-func (s Server) global() string {
-	return map[string]string{Northbound: "NB_Global", Southbound: "SB_Global"}[s.Database]
+// kind is "NB" or "SB".
+func (s Server) kind() string {
+	return map[string]string{Northbound: "NB", Southbound: "SB"}[s.Database]
 }
 
+// global is the table with one row that has the connections.
+func (s Server) global() string { return s.kind() + "_Global" }
+
 // Configure makes the server listen at the target with the files, and reports whether it changed anything. ours are external_ids
-// for a new connection: former ones with them go, and others stay as they are.
+// for a new connection: former ones with them go, and others stay as they are. One of them at the same port is an error.
 func (s Server) Configure(ctx context.Context, ours map[string]string, log *logrus.Entry) (bool, error) {
 	changed, _, err := s.write(ctx, ours, log, func(have rows) []libovsdb.Operation { return s.plan(have, ours) })
 	return changed, err
@@ -98,7 +102,7 @@ func (s Server) open(ctx context.Context, log *logrus.Entry) (*ovsdb.DB, error) 
 // rows are those of a database about its server.
 type rows struct {
 	global      []libovsdb.Condition // selects the row with the connections
-	connections []libovsdb.Row       // with the target
+	connections []libovsdb.Row       // with the target, or in its place
 	formers     []libovsdb.Row       // ours with other targets
 	ssl         []libovsdb.Row       // at most one
 }
@@ -125,6 +129,9 @@ func (s Server) read(ctx context.Context, db *ovsdb.DB, ours map[string]string) 
 		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{
 			libovsdb.NewCondition("target", libovsdb.ConditionNotEqual, s.Target), libovsdb.NewCondition("external_ids", libovsdb.ConditionIncludes, ids),
 		}, Columns: []string{"_uuid"}},
+		{Op: libovsdb.OperationSelect, Table: "Connection", Where: []libovsdb.Condition{
+			libovsdb.NewCondition("target", libovsdb.ConditionNotEqual, s.Target), libovsdb.NewCondition("external_ids", libovsdb.ConditionExcludes, ids),
+		}, Columns: []string{"_uuid", "target"}},
 	})
 	if err != nil {
 		return have, fmt.Errorf("reading the connections of %s: %w", s.Database, err)
@@ -132,7 +139,19 @@ func (s Server) read(ctx context.Context, db *ovsdb.DB, ours map[string]string) 
 	if len(found[0].Rows) != 1 {
 		return have, fmt.Errorf("%s has no row in %s yet", s.Database, s.global())
 	}
-	return rows{same(found[0].Rows[0]), found[1].Rows, found[3].Rows, found[2].Rows}, nil
+	have = rows{same(found[0].Rows[0]), found[1].Rows, found[3].Rows, found[2].Rows}
+	for _, row := range found[4].Rows {
+		other, _ := row["target"].(string)
+		switch serves, conflicts := compare(other, s.Target); {
+		case serves:
+			have.connections = append(have.connections, row)
+		case conflicts:
+			kind := strings.ToLower(s.kind())
+			return have, fmt.Errorf("cannot listen at %s: connection %s of %s has the port: remove all connections with \"ovn-%sctl del-connection\", or give --%s-address another port",
+				s.Target, other, s.Database, kind, kind)
+		}
+	}
+	return have, nil
 }
 
 // plan returns the operations of Configure, none if nothing differs.
