@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -98,6 +99,16 @@ const (
 	// MaxRequest is the largest size of a Request in JSON, in bytes.
 	MaxRequest = 1 << 20
 )
+
+// Served reports whether a CNI server has its socket.
+func Served() bool {
+	c, err := net.DialTimeout("unix", Socket, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
 
 // A Request is the body of an HTTP request to the CNI server, as JSON: POST / with the type application/json. Answers:
 //

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -243,6 +245,21 @@ func TunnelAddress(candidates []netip.Addr, h Host) (a netip.Addr, ok bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// NodeAddresses returns the addresses of a Node, none without one, in the order of the given types.
+func NodeAddresses(node *corev1.Node, types ...corev1.NodeAddressType) (all []netip.Addr) {
+	if node == nil {
+		return nil
+	}
+	for _, want := range types {
+		for _, a := range node.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == want {
+				all = append(all, ip)
+			}
+		}
+	}
+	return all
 }
 
 func (h Host) has(a netip.Addr) bool {

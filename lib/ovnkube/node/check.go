@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,7 +30,7 @@ func (n *Node) Differences(ctx context.Context, s settings.Session) ([]string, e
 	if err != nil { // the rest is known without it
 		found = append(found, "! "+err.Error())
 	}
-	in := input{listed: err == nil, serving: serving()}
+	in := input{listed: err == nil, serving: protocol.Served()}
 	for o := range all.Objects {
 		in.node, _ = o.(*corev1.Node)
 	}
@@ -50,14 +48,4 @@ func stopped(rundir string) (lines []string) {
 		lines = append(lines, fmt.Sprintf("! %s is stopped: no process answers at its control socket %s: start %s", d.Program, d.Socket, d.Program))
 	}
 	return lines
-}
-
-// serving reports whether a CNI server has its socket.
-func serving() bool {
-	c, err := net.DialTimeout("unix", protocol.Socket, time.Second)
-	if err != nil {
-		return false
-	}
-	_ = c.Close()
-	return true
 }

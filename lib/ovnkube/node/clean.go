@@ -48,7 +48,7 @@ func Clean(ctx context.Context, o Options) error {
 	if err := link.NeedRoot(); err != nil {
 		return err
 	}
-	if serving() {
+	if protocol.Served() {
 		return fmt.Errorf("ovnkube serves %s, and would make everything again: stop it first", protocol.Socket)
 	}
 	r := settings.Runtime{Flags: o.Flags, Resolve: options.Config, Log: o.Log}

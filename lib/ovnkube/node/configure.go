@@ -107,19 +107,6 @@ func (p *pass) findTunnel(ctx context.Context, view hostgateway.Host, node *core
 	return p.session.Config.EncapIP
 }
 
-func internalIPs(node *corev1.Node) []netip.Addr { return nodeIPs(node, corev1.NodeInternalIP) }
-
-// nodeIPs returns the addresses of a Node, in the order of the given types.
-func nodeIPs(node *corev1.Node, types ...corev1.NodeAddressType) (all []netip.Addr) {
-	if node == nil {
-		return nil
-	}
-	for _, want := range types {
-		for _, a := range node.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == want {
-				all = append(all, ip)
-			}
-		}
-	}
-	return all
+func internalIPs(node *corev1.Node) []netip.Addr {
+	return hostgateway.NodeAddresses(node, corev1.NodeInternalIP)
 }

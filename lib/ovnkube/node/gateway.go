@@ -91,7 +91,7 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Nod
 		if err != nil {
 			return d, err
 		}
-		view.Pods, view.Node = subnets, nodeIPs(node, corev1.NodeInternalIP, corev1.NodeExternalIP)
+		view.Pods, view.Node = subnets, hostgateway.NodeAddresses(node, corev1.NodeInternalIP, corev1.NodeExternalIP)
 		if view.Present, err = uplink.Present(ctx, p.sw, p.name(), annotations(node)); err != nil {
 			return d, err
 		}
