@@ -17,7 +17,7 @@ func TestReplacedKubeconfig(t *testing.T) {
 clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}], users: [{name: u, user: {token: expired}}]}`, kubernetes.URL, kubernetes.CAFile)
 	file := h.write("kubeconfig", expired)
 	p := h.start(strings.Fields("-init-master=n1 -k8s-kubeconfig=" + file + " -nb-address=" + central.NBTCP + " -sb-address=" + central.SBTCP))
-	p.says("the API server refuses this host's token or rights, waiting: reading ConfigMap ovn-kubernetes/ovn-k8s-topology: Unauthorized; renew the token or the kubeconfig")
+	p.says("waiting: the API server refuses this host's token or rights: reading ConfigMap ovn-kubernetes/ovn-k8s-topology: Unauthorized; renew the token or the kubeconfig")
 	h.write("kubeconfig", good)
 	p.says("leads with term ")
 	h.write("kubeconfig", "{")

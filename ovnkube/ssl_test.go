@@ -96,7 +96,7 @@ func TestSSL(t *testing.T) {
 	}
 	fetched := h.path("fetched.pem")
 	p := h.start(master(ours, fetched))
-	p.says("waiting for the API server") // after it has read the database
+	p.says("waiting: the API server is not available") // after it has read the database
 	for db, port := range map[string]string{"nb": nb, "sb": sb} {
 		if got := h.row(db, "get-connection"); !strings.Contains(got, "pssl:"+port) || db == "nb" && !strings.Contains(got, "ptcp:") {
 			t.Errorf("%s: connections %q", db, got)
@@ -130,7 +130,7 @@ func TestSSL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.says("waiting for the API server")
+	p.says("waiting: the API server is not available")
 	p.stop()
 	if after := rows(); after != before {
 		t.Errorf("restarts have changed rows:\n%s\n%s", before, after)

@@ -67,15 +67,15 @@ func Outage(err error) bool {
 // Refuses reports whether the API server rejects the token, or the account lacks a permission.
 func Refuses(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// Waiting is a line for an error after which a program waits for the API server, or for other rights; "": it is another error.
+// Waiting is the reason to wait for the API server, or for other rights, after an error; "": it is another error.
 func Waiting(err error) string {
 	switch {
 	case err == nil:
 		return ""
 	case Refuses(err):
-		return fmt.Sprintf("the API server refuses this host's token or rights, waiting: %v; renew the token or the kubeconfig, or grant the rights", err)
+		return fmt.Sprintf("the API server refuses this host's token or rights: %v; renew the token or the kubeconfig, or grant the rights", err)
 	case Unreachable(err) || Outage(err):
-		return fmt.Sprintf("waiting for the API server: %v", err)
+		return fmt.Sprintf("the API server is not available: %v", err)
 	}
 	return ""
 }

@@ -296,7 +296,7 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 		}
 	}
 	if waiting != "" {
-		w.log("watcher").Warn(waiting)
+		w.log("watcher").Warn("waiting: " + waiting)
 	}
 	return nil
 }

@@ -52,10 +52,11 @@ type engine struct {
 	loop    reconcile.Loop[event, string]
 	ready   func()
 
-	// node is the Node, nil if it is unknown; listed means that the API server has answered. They belong to the loop's
-	// goroutine.
+	// node is the Node, nil if it is unknown; listed means that the API server has answered, and lost is why it does not now.
+	// They belong to the loop's goroutine.
 	node   *corev1.Node
 	listed bool
+	lost   error
 
 	serving   atomic.Bool           // the CNI server
 	unserved  atomic.Pointer[error] // why the CNI server does not serve, nil: it has not failed
@@ -99,7 +100,7 @@ func (e *engine) run(ctx context.Context, ready func()) error {
 	wg.Go(func() { e.follow(ctx, defaultroute.Follow) })
 	wg.Go(func() { e.follow(ctx, notify.Forwarding) })
 	wg.Go(func() {
-		e.cluster.Follow(ctx, e.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Node: e.name(), Send: e.record})
+		e.cluster.Follow(ctx, e.log, kube.Subscription{Kind: kube.KindOf(&corev1.Node{}), Node: e.name(), Send: e.record, Lost: e.setLost})
 	})
 	e.touch()
 	return e.loop.Run(ctx)
@@ -131,10 +132,10 @@ func poke(c chan struct{}) {
 // record records the Node.
 func (e *engine) record(ev kube.Event) {
 	e.loop.Send(func() []string {
-		before, listed := e.node, e.listed
+		before, same := e.node, e.listed && e.lost == nil
 		switch {
 		case ev.Replace:
-			e.node, e.listed = nil, true
+			e.node, e.listed, e.lost = nil, true, nil
 			for o := range ev.Objects {
 				e.node, _ = o.(*corev1.Node)
 			}
@@ -143,7 +144,18 @@ func (e *engine) record(ev kube.Event) {
 		default:
 			e.node, _ = ev.Object.(*corev1.Node)
 		}
-		if listed && sameNode(before, e.node) {
+		if same && sameNode(before, e.node) {
+			return nil
+		}
+		return []string{hostKey}
+	})
+}
+
+// setLost records why the Node cannot be followed.
+func (e *engine) setLost(err error) {
+	e.loop.Send(func() []string {
+		before := e.lost
+		if e.lost = err; before != nil && reconcile.Reason(before) == reconcile.Reason(err) {
 			return nil
 		}
 		return []string{hostKey}
@@ -213,7 +225,7 @@ func ofPasses(i vswitch.Interface, pods bool) bool {
 
 // sync returns a pass with the present inputs: it is the Sync of the loop.
 func (e *engine) sync([]string) func(context.Context) map[string]error {
-	in := input{node: e.node, listed: e.listed, serving: e.serving.Load(), unserved: e.unserved.Load()}
+	in := input{node: e.node, listed: e.listed, lost: e.lost, serving: e.serving.Load(), unserved: e.unserved.Load()}
 	return func(ctx context.Context) map[string]error {
 		ctx, cancel := context.WithTimeoutCause(ctx, passTimeout, fmt.Errorf("not done within %v", passTimeout))
 		defer cancel()

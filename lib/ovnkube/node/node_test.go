@@ -94,6 +94,22 @@ func TestCheck32_34_37_38_47_49_50_Modes(t *testing.T) {
 	}
 }
 
+// The status of a host names the refusal of its token: of a new host, and of one that has been the Node and is complete. It goes
+// on with another token.
+func TestRefusedToken(t *testing.T) {
+	w := newNode(t, "n31", "10.128.2.0/23")
+	use := func(token string) { w.script("printf '[kubernetes]\\ntoken=" + token + "\\n' >/etc/ovnkube.conf") }
+	for _, known := range []string{"false", "true"} {
+		w.await(known + " || ! ip link show k8s-n31")
+		use("expired")
+		w.start("k8s-token=", "config-file=/etc/ovnkube.conf")
+		w.says("waiting: the API server refuses this host's token or rights: failed to list *v1.Node: Unauthorized; renew the token or the kubeconfig, or grant the rights")
+		use(w.kube.Token)
+		w.complete()
+		w.stop()
+	}
+}
+
 // settled returns the state once it does not change any more.
 func (w *world) settled() string {
 	w.t.Helper()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,14 @@ import (
 type input struct {
 	node     *corev1.Node
 	listed   bool   // the API server has answered
+	lost     error  // why it does not answer now; nil: it does, or has not been asked
 	serving  bool   // the CNI server is ready
 	unserved *error // why the CNI server has failed; nil: it has not
+}
+
+// unlisted is the reason to wait for the API server.
+func (in input) unlisted() error {
+	return waiting(cmp.Or(kube.Waiting(in.lost), "the API server has not answered yet"))
 }
 
 // A waiting is the reason why a pass ended early, if somebody else has to act. It is no failure: an event continues.
@@ -105,7 +112,10 @@ func (p *pass) run(ctx context.Context, in input) error {
 	if err := (runtimes{p}).enable(in); err != nil {
 		return err
 	}
-	return runtimes{p}.removeFormer(ctx, h)
+	if err := (runtimes{p}).removeFormer(ctx, h); err != nil || !kube.Refuses(in.lost) {
+		return err
+	}
+	return in.unlisted() // an operator has to act, though the host is complete
 }
 
 // host returns the host with its configuration, for the plans of lib/overlay.
@@ -224,7 +234,7 @@ func (p *pass) change(ctx context.Context, h *overlayhost.Host, before, now []ne
 func (p *pass) assigned(in input) ([]netip.Prefix, error) {
 	switch {
 	case !in.listed:
-		return nil, waiting("the API server has not answered yet")
+		return nil, in.unlisted()
 	case in.node == nil:
 		return nil, waiting(fmt.Sprintf("there is no Node %s: does the kubelet run, with this name?", p.name()))
 	}

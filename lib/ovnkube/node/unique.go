@@ -28,7 +28,7 @@ func (p *pass) unique(ctx context.Context, in input) error {
 	}
 	known := p.sw.ExternalIDs()[names.FormerIDs] != ""
 	if !in.listed && !known {
-		return waiting("the API server has not answered yet")
+		return in.unlisted()
 	}
 	if !in.listed {
 		return nil
