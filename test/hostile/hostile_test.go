@@ -44,7 +44,7 @@ func draws(t *testing.T) []string {
 		from := number("OVNK8S_HOSTILE_FROM")
 		return hostile.Names(from + n)[from:]
 	}
-	return append(hostile.Names(24), "policy/3377", "pod/5", "service/137", "service/203", "service/245", "service/377", "service/2579") // these once exceeded a bound
+	return append(hostile.Names(24), "policy/3377", "policy/11467", "pod/5", "service/137", "service/203", "service/245", "service/377", "service/2579") // these once exceeded a bound
 }
 
 // L1, L2, L3: no object of a tenant or a kubelet stops the engine or delays other pods.

@@ -30,6 +30,9 @@ func Policies(s Source) Case {
 	if s.IntN(4) == 0 {
 		n = s.amount(30)
 	}
+	if s.IntN(4) == 1 {
+		shape.subject = s.amount(20_000)
+	}
 	for i := range n {
 		out.Objects = append(out.Objects, s.policy(i, shape))
 	}
@@ -42,11 +45,12 @@ type shape struct {
 	rules, peers, ports, values int
 	selector, block, port       int // kinds
 	ingress, egress             bool
+	subject                     int // values of the podSelector
 }
 
 func (h shape) String() string {
-	return fmt.Sprintf("of %d rules, %d peers (kind %d), %d ports (kind %d), %d values or exceptions (kind %d), ingress %t, egress %t",
-		h.rules, h.peers, h.selector, h.ports, h.port, h.values, h.block, h.ingress, h.egress)
+	return fmt.Sprintf("of %d rules, %d peers (kind %d), %d ports (kind %d), %d values or exceptions (kind %d), ingress %t, egress %t, %d values of the subject",
+		h.rules, h.peers, h.selector, h.ports, h.port, h.values, h.block, h.ingress, h.egress, h.subject)
 }
 
 const selectors, blocks, ports = 9, 4, 5
@@ -70,7 +74,9 @@ func (s Source) policy(n int, h shape) *networkingv1.NetworkPolicy {
 				return p
 			}
 		}
-		switch max(h.rules, h.peers, h.ports, h.values) {
+		switch max(h.rules, h.peers, h.ports, h.values, h.subject) {
+		case h.subject:
+			h.subject = h.subject * 4 / 5
 		case h.values:
 			h.values = h.values * 4 / 5
 		case h.ports:
@@ -93,11 +99,18 @@ func (h shape) bytes() int {
 	if h.ingress && h.egress {
 		size *= 2
 	}
-	return size
+	return size + 60*h.subject
 }
 
 func (s Source) draft(n int, h shape) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant, Name: fmt.Sprint("hostile-", n), UID: types.UID(fmt.Sprint("uid-policy-", n))}}
+	if h.subject > 0 {
+		values := []string{"naming"}
+		for i := range h.subject {
+			values = append(values, fmt.Sprintf("%s-%d", strings.Repeat("x", 54), i))
+		}
+		p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}
+	}
 	for rule := range h.rules {
 		from, at := []networkingv1.NetworkPolicyPeer{}, []networkingv1.NetworkPolicyPort{}
 		for i := range h.peers {

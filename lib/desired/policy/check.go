@@ -193,13 +193,13 @@ func (x *Index) Show(k pod.Key) (string, bool) {
 // of a named port.
 func (x *Index) groupText(name string) string {
 	if g := x.groups.all[name]; g != nil {
-		return name + ": " + g.text()
+		return name + ": " + g.summary()
 	}
 	return name
 }
 
 func (x *Index) showPolicy(b *strings.Builder, s *state, d direction) {
-	fmt.Fprintf(b, "  %s: %s\n", s.Key, s.subject.text())
+	fmt.Fprintf(b, "  %s: %s\n", s.Key, s.subject.summary())
 	rules := 0
 	for _, r := range s.rules {
 		if r.dir != d {

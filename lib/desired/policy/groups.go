@@ -41,6 +41,9 @@ func (g *group) text() string {
 	return "pods with " + g.pods.String() + " " + g.scope.text()
 }
 
+// summary is text, shortened: rows repeat it.
+func (g *group) summary() string { return shortened(g.text(), 1000) }
+
 func (g *group) unit() nb.Unit { return nb.Unit(GroupPrefix + g.name) }
 
 // GroupPrefix starts the units of port groups. In alphabetical order, in which

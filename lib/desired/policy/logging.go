@@ -38,12 +38,12 @@ func newLogging(s string) (l logging) {
 	const example = `{"deny": "alert", "allow": "notice"}`
 	var raw struct{ Deny, Allow string }
 	if err := json.Unmarshal([]byte(s), &raw); err != nil {
-		l.problem = fmt.Sprintf("annotation %s: %q is not like %s", names.ACLLogging, shortened(s), example)
+		l.problem = fmt.Sprintf("annotation %s: %q is not like %s", names.ACLLogging, shortened(s, 200), example)
 		return l
 	}
 	for _, level := range []string{raw.Deny, raw.Allow} {
 		if level != "" && !slices.Contains(severities, level) {
-			l.problem = fmt.Sprintf("annotation %s: %q is no severity: use one of %q", names.ACLLogging, shortened(level), severities)
+			l.problem = fmt.Sprintf("annotation %s: %q is no severity: use one of %q", names.ACLLogging, shortened(level, 200), severities)
 			return l
 		}
 	}

@@ -67,8 +67,7 @@ func (x *planner) plan(n *namespace, p Policy) plan {
 	out := plan{}
 	at := map[string]int{}
 	// add adds a group, and its numbered groups for one rule with named ports.
-	add := func(from peer, named []namedPort) *groupCost {
-		name := groupName(peerText(from, n), sha256.Size)
+	add := func(name string, from peer, named []namedPort) *groupCost {
 		i, known := at[name]
 		if !known {
 			i = len(out.costs)
@@ -78,17 +77,20 @@ func (x *planner) plan(n *namespace, p Policy) plan {
 		out.costs[i].named += min(1, len(named))
 		return &out.costs[i]
 	}
-	add(peer{pods: p.subject}, nil)
+	id := func(from peer) string { return groupName(peerText(from, n), sha256.Size) }
+	subject := peer{pods: p.subject}
+	own := id(subject) // once: it may be long
+	add(own, subject, nil)
 	for _, r := range p.rules {
 		r.peers = x.simplifiedPeers(r.peers, n)
 		out.blocks += len(r.blocks)
 		resolved := r.named
 		if r.dir == ingress {
-			add(peer{pods: p.subject}, r.named)
+			add(own, subject, r.named)
 			resolved = nil
 		}
 		for _, from := range r.allPeers() {
-			add(from, resolved).peers++
+			add(id(from), from, resolved).peers++
 		}
 		out.rules = append(out.rules, r)
 	}

@@ -228,15 +228,15 @@ func (g *group) numbered(n *numbers, set *portSet, text string) string {
 	return g.name + "_" + hex.EncodeToString(sum[:16])
 }
 
-// describe describes the pods in the port group of a set.
-func (g *group) describe(n *numbers, set *portSet) string {
-	return fmt.Sprintf("%s, whose ports %s are %s", g.text(), shortened(n.text), shortened(acl.Or(portTerms(set.ports))))
+// describe describes those of the pods in the port group of a set.
+func (s *portSet) describe(pods string, n *numbers) string {
+	return fmt.Sprintf("%s, whose ports %s are %s", pods, shortened(n.text, 200), shortened(acl.Or(portTerms(s.ports)), 200))
 }
 
-// shortened returns a text of at most 200 bytes unchanged, else its beginning.
-func shortened(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "…"
+// shortened returns a text of at most so many bytes unchanged, else its beginning.
+func shortened(s string, most int) string {
+	if len(s) > most {
+		return s[:most] + "…"
 	}
 	return s
 }

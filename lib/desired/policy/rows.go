@@ -84,17 +84,12 @@ func (s *state) unresolved(r boundRule) (problems []string) {
 
 // rows returns the port groups of g, and the ACLs that deny by default.
 func (g *group) rows() []nb.Row {
-	rows := []nb.Row{{
-		Table: nbdb.PortGroupTable, ID: g.name,
-		Model: &nbdb.PortGroup{Name: g.name, ExternalIDs: map[string]string{names.Selector: g.text()}},
-	}}
+	pods := g.summary()
+	rows := []nb.Row{portGroupRow(g.name, pods)}
 	for _, n := range g.named {
 		for _, set := range n.sets {
 			if set.live {
-				rows = append(rows, nb.Row{
-					Table: nbdb.PortGroupTable, ID: set.group,
-					Model: &nbdb.PortGroup{Name: set.group, ExternalIDs: map[string]string{names.Selector: g.describe(n, set)}},
-				})
+				rows = append(rows, portGroupRow(set.group, set.describe(pods, n)))
 			}
 		}
 	}
@@ -111,6 +106,10 @@ func (g *group) rows() []nb.Row {
 		}, []nb.Ref{portGroup(g.name, "acls")}))
 	}
 	return rows
+}
+
+func portGroupRow(name, pods string) nb.Row {
+	return nb.Row{Table: nbdb.PortGroupTable, ID: name, Model: &nbdb.PortGroup{Name: name, ExternalIDs: map[string]string{names.Selector: pods}}}
 }
 
 // port matches packets from (egress) or to (ingress) the pods of g.
