@@ -155,6 +155,7 @@ func (x *policies) replanOne(n *namespace, s *state) {
 	}
 	if reflect.DeepEqual(now.rules, s.plan.rules) && (now.excess == "") == (s.excess == "") {
 		s.plan = now
+		x.settleFlows(s)
 		return
 	}
 	x.touched.add(s.Unit())
@@ -165,11 +166,19 @@ func (x *policies) repriceOne(n *namespace, s *state) {
 	was := s.excess
 	x.planner.price(n, &s.plan)
 	if s.excess == was {
+		x.settleFlows(s)
 		return
 	}
 	x.touched.add(s.Unit())
 	if (s.excess == "") != (was == "") {
 		x.install(n, s, &s.Policy)
+	}
+}
+
+// settleFlows compares the flows of the named ports of a policy with the limit, after its price changed.
+func (x *policies) settleFlows(s *state) {
+	if slices.ContainsFunc(s.rules, func(r boundRule) bool { return len(r.named) > 0 }) {
+		x.settlePorts(s)
 	}
 }
 

@@ -51,3 +51,51 @@ func TestALongSelectorIsWrittenInFewWords(t *testing.T) {
 		t.Errorf("the rows have %d bytes", bytes)
 	}
 }
+
+// L2: each set of numbers of an ingress rule has an ACL with all peers.
+func TestPeersCountForEachSetOfNumbers(t *testing.T) {
+	x, unit := populated(5000), Key{"ns-0", "named"}.Unit()
+	for i := range 25 {
+		_, of := named(40, i*40)
+		x.PutPod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)}, map[string]string{"app": "web"}, of)
+	}
+	p := oneNameEach(40, []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}})
+	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
+	x.PutPolicy(New(p))
+	flows := func() (flows int) {
+		sizes := map[string]int{}
+		for k := range x.Pods() {
+			for _, ref := range x.Refs(k) {
+				sizes[ref.ID]++
+			}
+		}
+		rows, _ := x.Rows(unit)
+		for _, r := range rows {
+			text := r.String()
+			for name, n := range sizes {
+				if strings.Contains(text, "$"+name+"_ip4") {
+					flows += n
+				}
+			}
+		}
+		return flows
+	}
+	if n, limit := flows(), x.policies.planner.maxFlows(); n > limit {
+		t.Errorf("%d addresses in matches, the limit is %d", n, limit)
+	}
+	if _, problem := x.Rows(unit); !strings.Contains(problem, "named ports become 8192000 flows") {
+		t.Error(problem)
+	}
+	for i := 1; i < 25; i++ { // one pod: one set for each name
+		x.RemovePod(pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)})
+	}
+	if n := flows(); n < 40*5000 {
+		t.Errorf("%d addresses in matches with a single pod", n)
+	}
+	for i := range 10_000 { // 15 000 are rounded to 16 384: more flows, and the limit is higher
+		x.PutPod(pod.Key{Namespace: "ns-1", Name: fmt.Sprint("more-", i)}, nil, nil)
+	}
+	if n, limit := flows(), x.policies.planner.maxFlows(); n < 40*15_000 || n > limit {
+		t.Errorf("%d addresses in matches of 15 000 pods, the limit is %d", n, limit)
+	}
+}

@@ -16,7 +16,7 @@ type limits struct {
 	// perSpace times the limit of one policy is the limit of all policies of a namespace together.
 	perSpace int
 	// perFlows times the limit of members is the maximum number of addresses in the rules of a policy: each is a
-	// flow, in each rule.
+	// flow, in each rule, and of ingress at each set of numbers of named ports.
 	perFlows int
 	// portSets is the maximum number of port groups for the named ports of a policy: one for each set of numbers that
 	// the names of a rule have in some pods. portBytes is the maximum size of the matches with these numbers.
@@ -35,7 +35,7 @@ func defaultLimits() limits {
 type plan struct {
 	rules  []rule      // with simplified peers, without duplicates; none if excess is set
 	costs  []groupCost // one for each group
-	blocks int         // of all rules
+	flows  []ruleCost  // one for each rule
 	excess string      // reason why nothing is allowed, "" if the plan is within the limits
 	price  int         // the sum of the costs
 }
@@ -45,11 +45,16 @@ type groupCost struct {
 	group string
 	from  peer
 	named int // rules with named ports, each a numbered group for each set of numbers
-	peers int // rules with the group as peer
 	pods  int // in the group at most
 }
 
 func (c groupCost) price() int { return c.pods * (1 + c.named) }
+
+// A ruleCost is the maximum number of pods of a rule's peers, and its subnets: each is a flow.
+type ruleCost struct {
+	peers         []int // in the costs of groups
+	blocks, flows int
+}
 
 // A planner plans policies: it compares their cost with the limits.
 type planner struct {
@@ -62,12 +67,15 @@ func (x *planner) maxMembers() int {
 	return max(x.limits.minMembers, x.limits.perPod*x.census.pods.rounded(x.census.unit))
 }
 
+// maxFlows is the limit of the flows of a policy.
+func (x *planner) maxFlows() int { return x.limits.perFlows * x.maxMembers() }
+
 // plan computes the plan of a policy of namespace n, without looking at single pods.
 func (x *planner) plan(n *namespace, p Policy) plan {
 	out := plan{}
 	at := map[string]int{}
 	// add adds a group, and its numbered groups for one rule with named ports.
-	add := func(name string, from peer, named []namedPort) *groupCost {
+	add := func(name string, from peer, named []namedPort) int {
 		i, known := at[name]
 		if !known {
 			i = len(out.costs)
@@ -75,7 +83,7 @@ func (x *planner) plan(n *namespace, p Policy) plan {
 			out.costs = append(out.costs, groupCost{group: name, from: from})
 		}
 		out.costs[i].named += min(1, len(named))
-		return &out.costs[i]
+		return i
 	}
 	id := func(from peer) string { return groupName(peerText(from, n), sha256.Size) }
 	subject := peer{pods: p.subject}
@@ -83,15 +91,16 @@ func (x *planner) plan(n *namespace, p Policy) plan {
 	add(own, subject, nil)
 	for _, r := range p.rules {
 		r.peers = x.simplifiedPeers(r.peers, n)
-		out.blocks += len(r.blocks)
+		cost := ruleCost{blocks: len(r.blocks)}
 		resolved := r.named
 		if r.dir == ingress {
 			add(own, subject, r.named)
 			resolved = nil
 		}
 		for _, from := range r.allPeers() {
-			add(id(from), from, resolved).peers++
+			cost.peers = append(cost.peers, add(id(from), from, resolved))
 		}
+		out.flows = append(out.flows, cost)
 		out.rules = append(out.rules, r)
 	}
 	if x.price(n, &out); out.excess != "" {
@@ -108,18 +117,25 @@ func (x *planner) newState(n *namespace, p Policy) *state {
 
 // price computes the costs of a plan from the counts of pods, and its excess.
 func (x *planner) price(n *namespace, p *plan) {
-	flows := p.blocks
+	flows := 0
 	p.price, p.excess = 0, ""
 	for i := range p.costs {
 		c := &p.costs[i]
 		c.pods = x.atMost(c.from, n)
 		p.price += c.price()
-		flows += c.peers * c.pods
+	}
+	for i := range p.flows {
+		r := &p.flows[i]
+		r.flows = r.blocks
+		for _, at := range r.peers {
+			r.flows += p.costs[at].pods
+		}
+		flows += r.flows
 	}
 	const format = "spec: nothing is allowed: the policy's selectors may select %d %s, more than %d; use fewer selectors, or labels that fewer pods have"
 	if limit := x.maxMembers(); p.price > limit {
 		p.excess = fmt.Sprintf(format, p.price, "pods in sum", limit)
-	} else if limit := x.limits.perFlows * limit; flows > limit {
+	} else if limit := x.maxFlows(); flows > limit {
 		p.excess = fmt.Sprintf(format, flows, "pods in the sum of all rules", limit)
 	}
 }

@@ -109,10 +109,17 @@ func (s *state) leftOut(l limits) string {
 		1<<s.reach, l.portSets, l.portBytes)
 }
 
-// portCost is the number of port groups, and the bytes of matches, for the named ports of a policy with a reach.
-func (s *state) portCost(reach int) (sets, bytes int) {
+// A portCost is the number of port groups and the bytes of matches for the named ports of a policy, and the flows of all its
+// rules: each set of an ingress rule has an ACL with all peers.
+type portCost struct{ sets, bytes, flows int }
+
+// portCost computes the cost with a reach.
+func (s *state) portCost(reach int) (c portCost) {
 	for i := range s.rules {
-		r := &s.rules[i]
+		r, flows := &s.rules[i], s.flows[i].flows
+		if len(r.named) == 0 || r.dir == egress || len(r.ports) > 0 {
+			c.flows += flows
+		}
 		if len(r.named) == 0 {
 			continue
 		}
@@ -122,19 +129,23 @@ func (s *state) portCost(reach int) (sets, bytes int) {
 		}
 		for _, g := range r.resolvers(s) {
 			n := g.named[r.names].within(reach, s.space())
-			sets += n.sets
-			bytes += n.sets*(peers+100) + n.ports*20
+			c.sets += n.sets
+			c.bytes += n.sets*(peers+100) + n.ports*20
+			if r.dir == ingress {
+				c.flows += n.sets * flows
+			}
 		}
 	}
-	return sets, bytes
+	return c
 }
 
 // settlePorts compares the port groups and matches of the named ports of a policy with their limits.
 func (x *policies) settlePorts(s *state) {
-	sets, bytes, l := 0, 0, x.planner.limits
+	var c portCost
+	l, maxFlows := x.planner.limits, x.planner.maxFlows()
 	reach := everywhere
 	for ; reach >= ownOnly; reach-- {
-		if sets, bytes = s.portCost(reach); sets <= l.portSets && bytes <= l.portBytes {
+		if c = s.portCost(reach); c.sets <= l.portSets && c.bytes <= l.portBytes && c.flows <= maxFlows {
 			break
 		}
 	}
@@ -142,10 +153,12 @@ func (x *policies) settlePorts(s *state) {
 	const format = "spec: nothing is allowed: the policy's named ports become %d %s, more than %d; name fewer ports, or give them the same numbers in all pods"
 	switch {
 	case reach != nowhere:
-	case sets > l.portSets:
-		choked = fmt.Sprintf(format, sets, "port groups", l.portSets)
+	case c.sets > l.portSets:
+		choked = fmt.Sprintf(format, c.sets, "port groups", l.portSets)
+	case c.bytes > l.portBytes:
+		choked = fmt.Sprintf(format, c.bytes, "bytes of matches", l.portBytes)
 	default:
-		choked = fmt.Sprintf(format, bytes, "bytes of matches", l.portBytes)
+		choked = fmt.Sprintf(format, c.flows, "flows to pods of their rules and subnets", maxFlows)
 	}
 	if choked != s.choked || reach != s.reach {
 		x.touched.add(s.Unit())
