@@ -46,6 +46,9 @@ func (s *state) notHonoured(l limits) []string {
 	return nil
 }
 
+// refused reports whether the policy is beyond a limit of pods. So its subject has no port group, but shares one.
+func (s *state) refused() bool { return s.excess != "" || s.spaceExcess != "" }
+
 // install replaces the policy old by p. Either may be nil.
 func (x *policies) install(n *namespace, old *state, p *Policy) {
 	if p != nil {
@@ -198,7 +201,11 @@ func (s *state) unwatch() {
 func (x *policies) bind(n *namespace, s *state) {
 	s.reach = nowhere
 	s.watch()
-	s.subject = x.groups.use(peer{pods: s.Policy.subject}, n)
+	if s.refused() {
+		s.subject = x.groups.useIn(x.spaces.refusedIn(n), s.Policy.subject)
+	} else {
+		s.subject = x.groups.use(peer{pods: s.Policy.subject}, n)
+	}
 	s.subject.policies = append(s.subject.policies, s)
 	for d, yes := range s.isolates {
 		if yes {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -49,6 +50,61 @@ func TestALongSelectorIsWrittenInFewWords(t *testing.T) {
 	}
 	if bytes > 10_000_000 {
 		t.Errorf("the rows have %d bytes", bytes)
+	}
+}
+
+// L1: refused policies still isolate exactly their pods, and a pod joins few groups for them.
+func TestRefusedPoliciesShareAGroup(t *testing.T) {
+	x := NewIndex()
+	x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns-0"}})
+	const pods, policies = 500, 1000
+	web := func(i int) pod.Key { return pod.Key{Namespace: "ns-0", Name: fmt.Sprint("web-", i)} }
+	for i := range pods {
+		x.PutPod(web(i), nil, nil)
+	}
+	for i := range policies {
+		p := from("ns-0", fmt.Sprint("policy-", i), nil)
+		p.CreationTimestamp = metav1.Unix(int64(i), 0)
+		p.Spec.PodSelector = *lacking(i + 1)[i].PodSelector
+		x.PutPolicy(New(p))
+	}
+	refs := 0
+	for i := range pods {
+		refs += len(x.Refs(web(i)))
+	}
+	if limit := x.policies.planner.limits.perSpace * x.policies.planner.maxMembers(); refs > limit+pods {
+		t.Errorf("%d members, the limit is %d", refs, limit)
+	}
+	expect := func(lacks int, want bool) {
+		t.Helper()
+		k, labels := pod.Key{Namespace: "ns-0", Name: "odd"}, map[string]string{}
+		for i := range policies {
+			if i != lacks {
+				labels[fmt.Sprint("x", i)] = ""
+			}
+		}
+		x.PutPod(k, labels, nil)
+		from, to := x.Check(Connection{To: Endpoint{Pod: k}, From: Endpoint{Pod: k}})
+		refs := x.Refs(k)
+		if to.Allowed == want || !from.Allowed || (len(refs) > 0) != want || want && (len(refs) > 1 || refs[0].ID != "np_ns_0_refused_ingress") {
+			t.Errorf("a pod without label %d: %v, %s, %s", lacks, refs, from.Reason, to.Reason)
+		}
+		if bad := dangling(x); len(bad) > 0 {
+			t.Errorf("a pod without label %d: there is no %v", lacks, bad)
+		}
+	}
+	expect(policies, false)
+	expect(policies-1, true)
+	rows, _ := x.Rows("group/refused/ns-0")
+	if len(rows) != 2 || !strings.Contains(rows[1].String(), `outport == @np_ns_0_refused_ingress && ip`) {
+		t.Errorf("rows: %v", rows)
+	}
+	for i := range policies {
+		x.RemovePolicy(Key{"ns-0", fmt.Sprint("policy-", i)})
+	}
+	expect(policies-1, false)
+	if units := x.Units(); len(units) > 0 || x.spaces.all["ns-0"].refused != nil {
+		t.Errorf("units are left: %v", units)
 	}
 }
 

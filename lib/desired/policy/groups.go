@@ -44,7 +44,12 @@ func (g *group) text() string {
 // summary is text, shortened: rows repeat it.
 func (g *group) summary() string { return shortened(g.text(), 1000) }
 
-func (g *group) unit() nb.Unit { return nb.Unit(GroupPrefix + g.name) }
+func (g *group) unit() nb.Unit {
+	if g.scope.refused {
+		return g.scope.ns.refusedUnit()
+	}
+	return nb.Unit(GroupPrefix + g.name)
+}
 
 // GroupPrefix starts the units of port groups. In alphabetical order, in which
 // units are written, groups come before the pods and policies that refer to them.
@@ -78,8 +83,10 @@ func (x *groups) regroup(c *class) {
 			}
 		})
 	}
-	if c.ns.own != nil {
-		look(c.ns.own)
+	for _, s := range [...]*scope{c.ns.own, c.ns.refused} {
+		if s != nil {
+			look(s)
+		}
 	}
 	for _, s := range c.ns.matching {
 		look(s)
@@ -138,13 +145,20 @@ func (x *groups) eachMember(g *group, f func(*class)) {
 func (x *groups) isolate(g *group, d direction, by int) {
 	if g.subjects[d] += by; g.subjects[d] == 0 || g.subjects[d] == by {
 		x.touched.add(g.unit())
+		if g.scope.refused {
+			x.eachMember(g, x.touchClass)
+		}
 	}
 }
 
 // use finds or makes the group of a peer of a policy in namespace n.
 func (x *groups) use(from peer, n *namespace) *group {
-	s := x.spaces.scopeOf(from, n)
-	g := &group{scope: s, pods: from.pods, users: 1}
+	return x.useIn(x.spaces.scopeOf(from, n), from.pods)
+}
+
+// useIn finds or makes the group of a selector in a scope.
+func (x *groups) useIn(s *scope, pods labelSelector) *group {
+	g := &group{scope: s, pods: pods, users: 1}
 	if known := x.nameGroup(g); known != nil {
 		known.users++
 		return known

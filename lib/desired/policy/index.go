@@ -179,7 +179,14 @@ func (x *Index) Units() []nb.Unit {
 		out = append(out, p.Unit())
 	}
 	for _, g := range x.groups.all {
-		out = append(out, g.unit())
+		if !g.scope.refused {
+			out = append(out, g.unit())
+		}
+	}
+	for _, n := range x.spaces.all {
+		if n.refused != nil {
+			out = append(out, n.refusedUnit())
+		}
 	}
 	if x.spaces.logs() {
 		out = append(out, LoggingUnit)

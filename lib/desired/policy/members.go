@@ -17,6 +17,7 @@ type namespace struct {
 	logging   logging
 	classes   map[string]*class // by classText
 	own       *scope            // this namespace only; nil if no selector has it
+	refused   *scope            // of the policies beyond a limit; nil if there are none
 	matching  []*scope          // the namespace selectors that match it
 	policies  []*state
 	pods      count // of the namespace
@@ -120,12 +121,24 @@ func (m *member) refs() []nb.Ref {
 		return nil
 	}
 	var out []nb.Ref
+	var refused [2]bool
 	for _, g := range m.class.groups {
+		if g.scope.refused {
+			for d, n := range g.subjects {
+				refused[d] = refused[d] || n > 0
+			}
+			continue
+		}
 		out = append(out, portGroup(g.name, "ports"))
 		for _, n := range g.named {
 			if set := m.class.sets[n]; set != nil && set.live {
 				out = append(out, portGroup(set.group, "ports"))
 			}
+		}
+	}
+	for d, yes := range refused {
+		if yes {
+			out = append(out, portGroup(m.class.ns.refusedGroup(direction(d)), "ports"))
 		}
 	}
 	slices.SortFunc(out, func(a, b nb.Ref) int { return strings.Compare(a.ID, b.ID) })

@@ -30,6 +30,12 @@ func (x *Index) Rows(u nb.Unit) (rows []nb.Row, problem string) {
 	if u == LoggingUnit {
 		return x.loggingRows(), ""
 	}
+	if name, ok := strings.CutPrefix(string(u), refusedPrefix); ok {
+		if n := x.spaces.all[name]; n != nil && n.refused != nil {
+			return n.refusedRows(), ""
+		}
+		return nil, ""
+	}
 	if name, ok := strings.CutPrefix(string(u), GroupPrefix); ok {
 		if g := x.groups.all[name]; g != nil {
 			return g.rows(), ""
@@ -98,23 +104,24 @@ func (g *group) rows() []nb.Row {
 		if n == 0 {
 			continue
 		}
-		d := direction(d)
-		id := g.name + "/" + d.String() + "/deny"
-		name := g.scope.ns.name + "/" + cmp.Or(g.pods.String(), "all pods") + "/" + d.String() + "/deny"
-		rows = append(rows, acl.Row(id, acl.Spec{
-			Name: name, Direction: d.column(), Match: g.port(d) + " && ip", Priority: denyPriority, Action: nbdb.ACLActionDrop, Severity: g.scope.ns.logging.deny,
-		}, []nb.Ref{portGroup(g.name, "acls")}))
+		rows = append(rows, g.scope.ns.deny(direction(d), g.name, cmp.Or(g.pods.String(), "all pods")))
 	}
 	return rows
+}
+
+// deny returns the ACL of a port group in n that denies by default.
+func (n *namespace) deny(d direction, group, pods string) nb.Row {
+	end := "/" + d.String() + "/deny"
+	return acl.Row(group+end, acl.Spec{
+		Name: n.name + "/" + pods + end, Direction: d.column(), Match: portIn(d, group) + " && ip", Priority: denyPriority, Action: nbdb.ACLActionDrop, Severity: n.logging.deny,
+	}, []nb.Ref{portGroup(group, "acls")})
 }
 
 func portGroupRow(name, pods string) nb.Row {
 	return nb.Row{Table: nbdb.PortGroupTable, ID: name, Model: &nbdb.PortGroup{Name: name, ExternalIDs: map[string]string{names.Selector: pods}}}
 }
 
-// port matches packets from (egress) or to (ingress) the pods of g.
-func (g *group) port(d direction) string { return portIn(d, g.name) }
-
+// portIn matches packets from (egress) or to (ingress) the pods of a port group.
 func portIn(d direction, name string) string {
 	return [...]string{ingress: "outport", egress: "inport"}[d] + " == @" + name
 }

@@ -6,9 +6,11 @@ import (
 )
 
 // A scope is the search space of a pod selector: one namespace, or all namespaces
-// with matching labels.
+// with matching labels. A refused scope has the subjects of the policies beyond a limit: their groups have no port groups, but
+// share one for each direction.
 type scope struct {
 	ns         *namespace // nil: the matching namespaces
+	refused    bool
 	matches    labelSelector
 	namespaces map[*namespace]bool // matching
 	groups     index[*group]
@@ -18,6 +20,8 @@ type scope struct {
 // text names the scope: unambiguous, since no namespace has a space in its name.
 func (s *scope) text() string {
 	switch {
+	case s.refused:
+		return "of policies beyond a limit in namespace " + s.ns.name
 	case s.ns != nil:
 		return "in namespace " + s.ns.name
 	case len(s.matches.needs) == 0:
@@ -98,9 +102,21 @@ func (x *spaces) scopeOf(from peer, n *namespace) *scope {
 	return s
 }
 
+// refusedIn is the refused scope of a namespace.
+func (x *spaces) refusedIn(n *namespace) *scope {
+	if n.refused == nil {
+		n.refused = &scope{ns: n, refused: true}
+	}
+	return n.refused
+}
+
 func (x *spaces) forgetScope(s *scope) {
 	if s.ns != nil {
-		s.ns.own = nil
+		if s.refused {
+			s.ns.refused = nil
+		} else {
+			s.ns.own = nil
+		}
 		return // the caller removes the namespace if it is empty
 	}
 	delete(x.scopes, s.matches.String())

@@ -13,6 +13,7 @@ import (
 
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/policymodel"
 )
 
@@ -39,6 +40,32 @@ func dump(x *Index) map[nb.Unit]string {
 		}
 	}
 	return out
+}
+
+// dangling lists the port groups that ports and ACLs refer to, but no unit has.
+func dangling(x *Index) (missing []string) {
+	known, wanted := map[string]bool{}, map[string]bool{}
+	want := func(refs []nb.Ref) {
+		for _, r := range refs {
+			wanted[r.ID] = true
+		}
+	}
+	for _, u := range x.Units() {
+		rows, _ := x.Rows(u)
+		for _, r := range rows {
+			known[r.ID] = known[r.ID] || r.Table == nbdb.PortGroupTable
+			want(r.In)
+		}
+	}
+	for k := range x.members {
+		want(x.Refs(k))
+	}
+	for id := range wanted {
+		if !known[id] {
+			missing = append(missing, id)
+		}
+	}
+	return missing
 }
 
 // L1, L2: policies get over the limits and back, as pods and other policies come and go. The
@@ -77,6 +104,9 @@ func walk(t *testing.T, l limits, random func(policymodel.Source) (string, func(
 			}
 			changes[key] = change
 			after := dump(x)
+			if bad := dangling(x); len(bad) > 0 {
+				t.Fatalf("seed %d: %s: there is no %v", seed, key, bad)
+			}
 			for _, u := range slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after))) {
 				if before[u] != after[u] && !touched[u] {
 					t.Fatalf("seed %d: %s: %s is not touched:\n%s\n---\n%s", seed, key, u, before[u], after[u])
