@@ -50,6 +50,11 @@ func TestOvnkubeBoots(t *testing.T) {
 			t.Errorf("ovn-controller started at %d us, ovnkube was active at %d us", controller, unit)
 		}
 	}
+	// The NIC stays on the bridge if the gateway changes, and the host's configuration still gives the NIC the addresses.
+	w.script("sed -i s/--gateway-mode=shared/--gateway-mode=local/ /etc/default/ovnkube && systemctl restart ovnkube")
+	w.complete()
+	w.must(w.node.Reboot(w.ctx))
+	w.complete()
 }
 
 // newOvnkube boots a machine with the packages of ovnkube.md, and all that the page demands of the cluster but for the Node.

@@ -193,24 +193,17 @@ func (c *cleaner) services(ctx context.Context) error {
 
 // nic moves NICs back that the role has moved to a bridge.
 func (c *cleaner) nic(ctx context.Context) error {
-	all, err := c.host.Switch.Interfaces(ctx)
+	all, err := uplink.HostBridges(ctx, c.host.Switch, c.name())
 	if err != nil {
 		return err
 	}
 	move := nicbridge.Command{Settings: c.Flags, Watch: WatchCommand, Unwatched: true, Out: io.Discard, Err: &report.Lines{Line: func(text string) { c.log.Warn(text) }}, Advise: report.Advice(c.log)}
-	for _, i := range all {
-		if i.Name != i.Bridge {
+	for _, b := range all {
+		if !b.Moved {
 			continue
 		}
-		row, err := c.host.Switch.FindBridge(ctx, i.Name)
-		if err != nil {
-			return err
-		}
-		if row == nil || row.ExternalIDs[names.MovedBy] != names.Ovnkube {
-			continue
-		}
-		c.did("move the addresses and routes of bridge %s back to its NIC", i.Name)
-		move.Names = []string{i.Name}
+		c.did("move the addresses and routes of bridge %s back to its NIC", b.Name)
+		move.Names = []string{b.Name}
 		if err := nicbridge.Move(ctx, nicbridge.ToNIC, move); err != nil {
 			return err
 		}

@@ -15,13 +15,14 @@ import (
 	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/overlay/cnisetup"
+	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
 	"ovn-k8s/lib/ovsdb/vswitch/ovncontroller"
 )
 
 // configure writes the settings of ovn-controller, and returns the address for tunnels, "" if it is not known yet.
 func (p *pass) configure(ctx context.Context, node *corev1.Node) (tunnel string, err error) {
-	view, err := p.look(ctx)
+	view, err := uplink.Look(ctx, p.sw, p.options.Gateway.NIC)
 	if err != nil {
 		return "", err
 	}

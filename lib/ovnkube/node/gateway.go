@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -14,13 +13,9 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
-	"ovn-k8s/lib/link/aged"
-	"ovn-k8s/lib/link/defaultroute"
-	"ovn-k8s/lib/names"
 	overlayhost "ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
-	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // modes are those of the topology, by those of the options.
@@ -51,6 +46,7 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.No
 	if err != nil {
 		return nil, err
 	}
+	p.leave(u.Gateway.Interface)
 	if err := p.apply(changes, func() error { return u.Ensure(ctx) }); err != nil {
 		return nil, err
 	}
@@ -76,6 +72,7 @@ func (p *pass) leaveGateway(ctx context.Context, h *overlayhost.Host) error {
 	if err != nil || !u.Changed() {
 		return err
 	}
+	p.leave("")
 	change := fmt.Sprintf("gateway %s: no gateway-mode is given any more, it is taken back", p.name())
 	return p.apply([]string{change}, func() error { return u.Disconnect(ctx) })
 }
@@ -87,7 +84,7 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Nod
 		return d, err
 	}
 	for range 2 { // the second time after a move
-		view, err := p.look(ctx)
+		view, err := uplink.Look(ctx, p.sw, p.options.Gateway.NIC)
 		if err != nil {
 			return d, err
 		}
@@ -164,78 +161,44 @@ func (p *pass) addFormer(ctx context.Context, h *overlayhost.Host, o *hostgatewa
 	return nil
 }
 
-// look reads the host's network.
-func (p *pass) look(ctx context.Context) (hostgateway.Host, error) {
-	view := hostgateway.Host{Interfaces: map[string]hostgateway.Interface{}}
-	all, err := p.sw.Interfaces(ctx)
-	if err != nil {
-		return view, err
-	}
-	addresses, err := aged.Addresses()
-	if err != nil {
-		return view, err
-	}
-	routes, err := defaultroute.List()
-	if err != nil {
-		return view, err
-	}
-	known := maps.Clone(addresses)
-	for _, r := range routes {
-		view.Routes = append(view.Routes, hostgateway.Route{Interface: r.Interface, Via: r.Via})
-		known[r.Interface] = addresses[r.Interface]
-	}
-	if nic := p.options.Gateway.NIC; nic != "" {
-		if name, err := link.KernelName(nic); err == nil {
-			nic = name
-		}
-		if there, err := link.Exists(nic); err != nil {
-			return view, err
-		} else if there {
-			known[nic] = addresses[nic]
-		}
-	}
-	for name, list := range known {
-		view.Interfaces[name] = hostgateway.Interface{Addresses: list}
-	}
-	for _, i := range all {
-		if i.ExternalIDs[names.Sandbox] == "" && i.Type != "patch" {
-			view.Interfaces[i.Name] = hostgateway.Interface{Bridge: i.Bridge, Addresses: addresses[i.Name]}
-		}
-	}
-	return view, nil
-}
-
-// returnNIC moves the shared NIC of an existing gateway again, as after a reboot, and reports DHCP leases of its bridge that
-// nobody renews. It needs neither the Node nor an API server, because the host may reach none without its NIC.
+// returnNIC moves NICs to their bridges again, as after a reboot, and reports DHCP leases of the bridges that nobody renews. The
+// NIC of a former gateway moves, too: the host's own configuration gives it the addresses, and nothing passes there. None of this
+// needs the Node or an API server, because the host may reach none without its NIC.
 func (p *pass) returnNIC(ctx context.Context) error {
-	if p.options.Gateway.Mode != options.Shared {
-		return nil
-	}
 	if err := p.recoverMoves(ctx); err != nil {
 		return err
 	}
-	all, err := p.sw.Interfaces(ctx)
+	var err error
+	if p.bridges, err = uplink.HostBridges(ctx, p.sw, p.name()); err != nil {
+		return err
+	}
+	view, err := uplink.Look(ctx, p.sw, p.options.Gateway.NIC)
 	if err != nil {
 		return err
 	}
-	view, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	for _, i := range all {
-		if !uplink.IsShared(i, p.name()) {
+	for _, b := range p.bridges {
+		if nic := view.Displaced(b.Name); nic != "" {
+			if err := p.moveNIC(ctx, nic, b.Name); err != nil {
+				return err
+			}
 			continue
-		}
-		if nic := view.Displaced(i.Bridge); nic != "" {
-			return p.moveNIC(ctx, nic, i.Bridge)
 		}
 		warn := func(text string) {
 			p.tell("LeaseNotRenewed", text)
 			p.warn(text)
 		}
-		if err := p.leases.Check(i.Bridge, vswitch.NICs(all, i.Bridge), warn, func(text string) { p.log.Info(text) }); err != nil {
-			p.warn(fmt.Sprintf("bridge %s: its DHCP leases are not watched: %v", i.Bridge, err)) // the gateway needs none of this
+		if err := p.leases.Check(b.Name, b.NICs, warn, func(text string) { p.log.Info(text) }); err != nil {
+			p.warn(fmt.Sprintf("bridge %s: its DHCP leases are not watched: %v", b.Name, err)) // the gateway needs none of this
 		}
 	}
 	return nil
+}
+
+// leave warns if the gateway with an interface leaves a bridge with the host's addresses.
+func (p *pass) leave(now string) {
+	for _, b := range p.bridges {
+		if b.Moved && b.Shared && b.Name != now {
+			p.warn(fmt.Sprintf("bridge %s keeps what the host had on its NIC, also after a reboot, but the gateway does not use it any more: \"ovn-k8s-util bridges-to-nic %[1]s\" gives it back", b.Name))
+		}
+	}
 }

@@ -1,7 +1,7 @@
 // Package node is the node role of ovnkube: it keeps this host as its Node's subnets and the options say, and takes it
 // back.
 //
-// A pass compares the host with what it should be, in this order: settings of ovn-controller; a shared NIC after a reboot;
+// A pass compares the host with what it should be, in this order: settings of ovn-controller; moved NICs after a reboot;
 // management port; gateway; the claim in annotations of the Node; the CNI configuration, once the CNI server is ready. What
 // each step wants is computed by the pure core and by the plans of lib/overlay; a step without a difference writes nothing.
 // Changes of the Node, of Open vSwitch's database and of the kernel cause a pass, and so does a timer. The role never

@@ -56,7 +56,8 @@ type pass struct {
 	reported string          // the result as reported
 	failing  map[string]bool // changes that failed last
 	mover    mover
-	leases   lease.Leases    // of the shared bridge
+	bridges  []uplink.HostBridge
+	leases   lease.Leases    // of these bridges
 	formers  []uplink.Former // NICs of the gateway, with what the host had on them
 	enabled  bool            // the CNI configuration was written, or found
 	claimed  bool            // the Node has had the claim of this host

@@ -63,6 +63,35 @@ func TestCheck46_Reboot(t *testing.T) {
 	has(t, w.script("ip route; ip -6 route; ! ovs-vsctl br-exists breth0 && echo gone"), "default via 198.18.0.1 dev eth0", "default via fd00:198:18::1 dev eth0", "gone")
 }
 
+// A NIC that was moved for a former gateway, or under a former name of the node, moves again after a reboot, also without an API
+// server: the network configuration of the host still gives it the addresses.
+func TestNICOfAFormerGatewayReturns(t *testing.T) {
+	w := newShared(t, "n53")
+	for i, options := range [][]string{{"gateway-mode=local"}, nil} {
+		w.stop()
+		w.start(options...)
+		w.complete()
+		if log := w.role.Output(); strings.Contains(log, `"ovn-k8s-util bridges-to-nic breth0" gives it back`) != (i == 0) {
+			t.Error(log)
+		}
+		w.stop()
+		w.rebooted()
+		w.cut()
+		w.start(options...)
+		w.says("moved eth0 to bridge breth0")
+		w.connectAPI()
+		w.complete()
+		w.until("check", func() error { return w.check(options...) })
+		has(t, w.script("ip route; ip -6 route"), "default via 198.18.0.1 dev breth0", "default via fd00:198:18::1 dev breth0")
+	}
+	w.stop()
+	w.rebooted()
+	w.cut()
+	w.Name = "n53b"
+	w.start("gateway-mode=local")
+	w.says("moved eth0 to bridge breth0")
+}
+
 // A move by which the host loses the API server is undone, and not tried again at once.
 func TestUndoneMove(t *testing.T) {
 	w := newShared(t, "n8")
