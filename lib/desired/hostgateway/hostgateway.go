@@ -74,6 +74,9 @@ func Decide(o Options, h Host) (Decision, error) {
 			return d, err
 		}
 	}
+	if in := h.Interfaces[d.Interface].Bridge; o.Mode == topology.Physical && in != "" && in != names.IntegrationBridge {
+		return Decision{}, fmt.Errorf("%s is a port of bridge %s: take it out of the bridge, or give another gateway-interface, or gateway-mode shared", d.Interface, in)
+	}
 	for _, family := range h.families() {
 		via, ok := h.nextHop(o.NextHops, d.Interface, family)
 		if !ok {
@@ -91,6 +94,16 @@ func Decide(o Options, h Host) (Decision, error) {
 	return d, nil
 }
 
+// Egress returns the node's subnets of the gateway's families: the node's pods leave by their own gateway while it is up.
+func Egress(g topology.Gateway, subnets []netip.Prefix) (own []netip.Prefix) {
+	for _, s := range subnets {
+		if slices.ContainsFunc(g.IPs, func(ip netip.Prefix) bool { return ipnet.SameFamily(ip.Addr(), s.Addr()) }) {
+			own = append(own, s)
+		}
+	}
+	return own
+}
+
 // Displaced returns a NIC that is a port of its bridge, but has the host's addresses itself, as after a reboot: "" if there
 // is none.
 func (h Host) Displaced(bridge string) string {
@@ -99,6 +112,26 @@ func (h Host) Displaced(bridge string) string {
 		return nic
 	}
 	return ""
+}
+
+// Release makes h the host with what a NIC has once it is no port of Open vSwitch any more: addresses, and next hops of default
+// routes.
+func (h *Host) Release(nic string, addresses []Address, nextHops []netip.Addr) {
+	h.Interfaces[nic] = Interface{Addresses: addresses}
+	for _, via := range nextHops {
+		h.Routes = append(h.Routes, Route{Interface: nic, Via: via})
+	}
+}
+
+// Unmove is Release for a NIC whose addresses and routes are those of its bridge.
+func (h *Host) Unmove(nic, bridge string) {
+	var nextHops []netip.Addr
+	for _, r := range h.Routes {
+		if r.Interface == bridge {
+			nextHops = append(nextHops, r.Via)
+		}
+	}
+	h.Release(nic, h.Interfaces[bridge].Addresses, nextHops)
 }
 
 // bridgePrefix and a NIC's name are the name of the bridge to which ovn-k8s-util moves it.

@@ -80,6 +80,7 @@ func TestDecide(t *testing.T) {
 		{"after a reboot", reboot, topology.Bridge, "", "", "move eth0 to breth0"},
 		{"after a reboot, the bridge by name", reboot, topology.Bridge, "breth0", "", "move eth0 to breth0"},
 		{"an operator's bridge", foreign, topology.Bridge, "", "", "br-ex 192.0.2.11/24 via 192.0.2.1"},
+		{"a NIC of an operator's bridge", foreign, topology.Physical, "eth0", "", "eth0 is a port of bridge br-ex: take it out of the bridge, or give another gateway-interface, or gateway-mode shared"},
 		{"a second NIC", second, topology.Physical, "eth1", "10.9.9.1", "eth1 10.9.9.9/24 via 10.9.9.1"},
 		{"a next hop outside of the subnets", second, topology.Physical, "eth1", "203.0.113.1,fd10::1", "eth1 10.0.0.5/24,fd10::5/64 via 203.0.113.1,fd10::1"},
 		{"a default route of another family elsewhere", second + "; default fd10::1 eth1; pods 10.128.0.0/23", topology.Bridge, "", "", "move eth0 to breth0"},
@@ -173,6 +174,21 @@ func TestTunnelAddress(t *testing.T) {
 		}
 		if got, ok := TunnelAddress(all, parse(fresh)); got.String() != tt.want || ok != got.IsValid() {
 			t.Errorf("%s: %v, %v", tt.candidates, got, ok)
+		}
+	}
+}
+
+// A NIC taken back from the gateway of another mode has the addresses and next hops of before, or those of its bridge.
+func TestReleasedNIC(t *testing.T) {
+	const want = "eth0 192.0.2.11/24,2001:db8::11/64 via 192.0.2.1,fe80::1"
+	moved := parse(shared)
+	moved.Unmove("eth0", "breth0")
+	spare := parse("eth0 br-int; br-int br-int")
+	spare.Release("eth0", addresses(strings.Fields("192.0.2.11/24 2001:db8::11/64")), addrs("192.0.2.1 fe80::1"))
+	for _, h := range []Host{moved, spare} {
+		d, err := Decide(Options{Mode: topology.Physical, Interface: "eth0"}, h)
+		if got := d.Interface + " " + ipnet.Join(d.IPs) + " via " + ipnet.Join(d.NextHops); err != nil || got != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
 		}
 	}
 }

@@ -196,7 +196,7 @@ func (u *Uplink) planNIC(ctx context.Context, known []Former) error {
 	}
 	for _, i := range all {
 		if i.Name == g.Interface && i.Bridge != names.IntegrationBridge {
-			return fmt.Errorf("%s is a port of bridge %s already: give --bridge-interface=%s to share it", g.Interface, i.Bridge, i.Bridge)
+			return fmt.Errorf("%s is a port of bridge %s already: %s", g.Interface, i.Bridge, cmp.Or(u.instead, "give --bridge-interface="+i.Bridge+" to share it"))
 		}
 	}
 	if g.MAC, err = link.MAC(g.Interface); err != nil {
@@ -220,16 +220,26 @@ func (u *Uplink) Guard() error {
 	if _, again := u.former[u.port.NIC]; again {
 		return nil
 	}
+	err := Needed(u.host.Config, u.port.NIC, u.port.NIC, cmp.Or(u.instead, "give another NIC, share this one by --bridge-interface, or give --force"))
+	if err == nil || !u.force {
+		return err
+	}
+	u.host.Report.Warn("%v", err)
+	return nil
+}
+
+// Needed is an error if the host needs a NIC for itself. Its addresses are those of an interface: the NIC's own, or its bridge's.
+func Needed(c config.Config, nic, name, instead string) error {
 	var needed []string
-	nic, err := link.Inspect(u.port.NIC)
+	i, err := link.Inspect(name)
 	if err != nil {
 		return err
 	}
-	if nic != nil && nic.Default {
+	if i != nil && i.Default {
 		needed = append(needed, "the host's default route")
 	}
-	for _, what := range peers(u.host.Config) {
-		carries, err := link.Carries(u.port.NIC, what.addr)
+	for _, what := range peers(c) {
+		carries, err := link.Carries(name, what.addr)
 		if err != nil {
 			return err
 		}
@@ -240,13 +250,7 @@ func (u *Uplink) Guard() error {
 	if len(needed) == 0 {
 		return nil
 	}
-	err = fmt.Errorf("%s carries %s, and would lose all its addresses: %s",
-		u.port.NIC, strings.Join(needed, " and "), cmp.Or(u.instead, "give another NIC, share this one by --bridge-interface, or give --force"))
-	if !u.force {
-		return err
-	}
-	u.host.Report.Warn("%v", err)
-	return nil
+	return fmt.Errorf("%s carries %s, and would lose all its addresses: %s", nic, strings.Join(needed, " and "), instead)
 }
 
 // A peer is an address needed by this host.

@@ -11,8 +11,8 @@ import (
 	"ovn-k8s/lib/desired/hostgateway"
 	"ovn-k8s/lib/desired/membership"
 	"ovn-k8s/lib/desired/topology"
-	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/link"
+	"ovn-k8s/lib/nicbridge"
 	overlayhost "ovn-k8s/lib/overlay/host"
 	"ovn-k8s/lib/overlay/uplink"
 	"ovn-k8s/lib/ovnkube/options"
@@ -23,6 +23,9 @@ func modes() map[string]string {
 	return map[string]string{options.Shared: topology.Bridge, options.Spare: topology.Physical, options.Local: topology.Local}
 }
 
+// instead is what to do about a NIC that the host needs.
+const instead = "give another gateway-interface, or gateway-mode shared"
+
 // gateway brings the host's part of the gateway to the desired state, and returns the claim to it: nil without a gateway.
 func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.Node, subnets []netip.Prefix) (*topology.Gateway, error) {
 	if p.options.Gateway.Mode == "" {
@@ -32,7 +35,7 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.No
 	if err != nil {
 		return nil, err
 	}
-	r := uplink.Request{Formers: p.formers, Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: "give another gateway-interface, or gateway-mode shared"}
+	r := uplink.Request{Formers: p.formers, Gateway: membership.Gateway{Name: p.name(), Gateway: d.Gateway}, Helped: true, Instead: instead}
 	r.Subnets = p.ranges()
 	u, err := uplink.New(ctx, h, r)
 	if err == nil {
@@ -46,24 +49,14 @@ func (p *pass) gateway(ctx context.Context, h *overlayhost.Host, node *corev1.No
 	if err != nil {
 		return nil, err
 	}
-	p.leave(u.Gateway.Interface)
+	handover{p}.leave(u.Gateway.Interface)
 	if err := p.apply(changes, func() error { return u.Ensure(ctx) }); err != nil {
 		return nil, err
 	}
 	g := u.Gateway
-	g.Rampout = egress(g, subnets)
+	g.Rampout = hostgateway.Egress(g, subnets)
 	g.Closed = !p.options.Gateway.NodePort
 	return &g, nil
-}
-
-// egress returns the node's subnets of the gateway's families: the node's pods leave by their own gateway while it is up.
-func egress(g topology.Gateway, subnets []netip.Prefix) (own []netip.Prefix) {
-	for _, s := range subnets {
-		if slices.ContainsFunc(g.IPs, func(ip netip.Prefix) bool { return ipnet.SameFamily(ip.Addr(), s.Addr()) }) {
-			own = append(own, s)
-		}
-	}
-	return own
 }
 
 // leaveGateway takes a gateway of former options back.
@@ -72,7 +65,7 @@ func (p *pass) leaveGateway(ctx context.Context, h *overlayhost.Host) error {
 	if err != nil || !u.Changed() {
 		return err
 	}
-	p.leave("")
+	handover{p}.leave("")
 	change := fmt.Sprintf("gateway %s: no gateway-mode is given any more, it is taken back", p.name())
 	return p.apply([]string{change}, func() error { return u.Disconnect(ctx) })
 }
@@ -92,7 +85,11 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Nod
 		if view.Present, err = uplink.Present(ctx, p.sw, p.name(), annotations(node)); err != nil {
 			return d, err
 		}
+		released, err := handover{p}.release(ctx, h, o, &view)
 		switch {
+		case err != nil:
+		case released:
+			return p.decide(ctx, h, node, subnets)
 		case o.Mode == topology.Physical:
 			err = p.addFormer(ctx, h, &o, &view)
 		case o.Mode == topology.Bridge && o.Interface == "":
@@ -111,6 +108,63 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Nod
 		}
 	}
 	return d, fmt.Errorf("%s was moved to %s, but has addresses again: does another program configure it?", d.Move, d.Interface)
+}
+
+// A handover is the change of the gateway's NIC, from a pass.
+type handover struct{ *pass }
+
+// release takes the NIC of the options back from a gateway of another mode, if it will do as what the host then has there. It
+// reports whether it did.
+func (p handover) release(ctx context.Context, h *overlayhost.Host, o hostgateway.Options, view *hostgateway.Host) (done bool, err error) {
+	bridge, there, err := p.releases(ctx, h, o, view)
+	if err != nil || !there {
+		return false, err
+	}
+	o.Mode = topology.Physical // decides without a move
+	if _, err := hostgateway.Decide(o, *view); err != nil {
+		return false, err
+	}
+	u, err := uplink.Find(ctx, h, p.name())
+	if err != nil {
+		return false, err
+	}
+	change := fmt.Sprintf("gateway %s: %s is taken back, for gateway-mode %s", p.name(), o.Interface, p.options.Gateway.Mode)
+	err = p.apply([]string{change}, func() error {
+		if err := u.Disconnect(ctx); err != nil || bridge == "" {
+			return err
+		}
+		p.bridges = nil
+		move := p.move()
+		move.Names = []string{bridge}
+		return nicbridge.Move(ctx, nicbridge.ToNIC, move)
+	})
+	if err == nil && p.found != nil {
+		err = waiting("what follows depends on that")
+	}
+	return err == nil, err
+}
+
+// releases reports whether a gateway of another mode has the NIC of the options: in br-int, or in a bridge, which is returned.
+// Then view becomes that of the host without it.
+func (p handover) releases(ctx context.Context, h *overlayhost.Host, o hostgateway.Options, view *hostgateway.Host) (bridge string, there bool, err error) {
+	switch o.Mode {
+	case topology.Bridge:
+		formers, err := uplink.Formers(ctx, h, p.name())
+		i := slices.IndexFunc(formers, func(f uplink.Former) bool { return f.NIC == o.Interface })
+		if err != nil || i < 0 {
+			return "", false, err
+		}
+		view.Release(o.Interface, formers[i].Addresses, formers[i].NextHops)
+		return "", true, nil
+	case topology.Physical:
+		for _, b := range p.bridges {
+			if b.Moved && slices.Contains(b.NICs, o.Interface) {
+				view.Unmove(o.Interface, b.Name)
+				return b.Name, true, uplink.Needed(h.Config, o.Interface, b.Name, instead)
+			}
+		}
+	}
+	return "", false, nil
 }
 
 func annotations(node *corev1.Node) map[string]string {
@@ -150,12 +204,8 @@ func (p *pass) addFormer(ctx context.Context, h *overlayhost.Host, o *hostgatewa
 		if o.Interface == "" {
 			o.Interface = f.NIC
 		}
-		if _, ok := view.Interfaces[f.NIC]; !ok {
-			continue
-		}
-		view.Interfaces[f.NIC] = hostgateway.Interface{Addresses: f.Addresses}
-		for _, via := range f.NextHops {
-			view.Routes = append(view.Routes, hostgateway.Route{Interface: f.NIC, Via: via})
+		if _, ok := view.Interfaces[f.NIC]; ok {
+			view.Release(f.NIC, f.Addresses, f.NextHops)
 		}
 	}
 	return nil
@@ -195,7 +245,7 @@ func (p *pass) returnNIC(ctx context.Context) error {
 }
 
 // leave warns if the gateway with an interface leaves a bridge with the host's addresses.
-func (p *pass) leave(now string) {
+func (p handover) leave(now string) {
 	for _, b := range p.bridges {
 		if b.Moved && b.Shared && b.Name != now {
 			p.warn(fmt.Sprintf("bridge %s keeps what the host had on its NIC, also after a reboot, but the gateway does not use it any more: \"ovn-k8s-util bridges-to-nic %[1]s\" gives it back", b.Name))

@@ -174,6 +174,48 @@ func TestSpareAddressStays(t *testing.T) {
 	w.claims(`,"fd00:198:19::5/64"]`)
 }
 
+// A NIC changes between a gateway of its own and one shared with the host, and the host gets back what it had. Options that cannot
+// work leave the former gateway.
+func TestOtherModeWithOneNIC(t *testing.T) {
+	w := newNode(t, "n54", "10.128.2.0/23", "fd01:0:0:2::/64")
+	before := w.settled()
+	addresses, via := w.Second()
+	nic, hops := "gateway-interface=eth1", fmt.Sprintf("gateway-nexthop=%v,%v", via[0], via[1])
+	const spare = `"interface-id":"eth1_n54"`
+	for _, mode := range []string{"spare", "shared", "spare"} {
+		w.stop()
+		w.start("gateway-mode="+mode, nic, hops)
+		w.complete()
+		w.claims(`"mode":"` + mode + `"`)
+		w.claims(fmt.Sprintf(`"ip-addresses":["%v","%v"]`, addresses[0], addresses[1]))
+		w.until("check", func() error { return w.check("gateway-mode="+mode, nic, hops) })
+	}
+	w.script("! ovs-vsctl br-exists breth1")
+	for options, line := range map[string]string{
+		"gateway-mode=shared gateway-interface=eth1": "no default route leads through eth1, the interface of the gateway",
+		"gateway-mode=spare gateway-interface=eth0":  "eth0 carries the host's default route and tunnels (ovn-encap-ip 198.18.0.11) and the connection to OVN's databases, and would lose all its addresses: " + instead,
+	} {
+		w.stop()
+		w.start(strings.Fields(options)...)
+		w.says(line)
+		w.claims(spare)
+		w.script("ovs-vsctl get Interface eth1 external_ids:iface-id | grep eth1_n54")
+	}
+	w.stop()
+	w.clean("gateway-mode=spare")
+	w.becomes("a clean-up", before)
+}
+
+// The only NIC of a host stays shared if a gateway of its own is to have it.
+func TestTheOnlyNICStaysShared(t *testing.T) {
+	w := newShared(t, "n55")
+	before := w.settled()
+	w.stop()
+	w.start("gateway-mode=spare", "gateway-interface=eth0")
+	w.says("eth0 carries the host's default route and tunnels (ovn-encap-ip 198.18.0.11) and the connection to OVN's databases, and would lose all its addresses: " + instead)
+	w.becomes("the refusal", before)
+}
+
 // While the shared NIC has lost its addresses, as between two DHCP leases, a default route of another NIC is no reason to move
 // that one, and the claim stays. An operator can have it moved.
 func TestASecondDefaultRouteMovesNothing(t *testing.T) {
