@@ -98,6 +98,7 @@ func testStatus(t *testing.T, w *world) {
 		}
 		w.setIDs(t, key+"="+strings.Trim(value, `"`))
 	}
+	testForeignSettings(t, w)
 	// Findings, section 5: an expired token, a stopped daemon, a missing bridge.
 	encode := base64.RawURLEncoding.EncodeToString
 	w.setIDs(t, "k8s-api-token="+encode([]byte("{}"))+"."+encode([]byte(`{"exp":1700000000}`))+".c2ln")
@@ -115,6 +116,22 @@ func testStatus(t *testing.T, w *world) {
 	}
 	w.startController(t)
 	await(t, "STATUS is fine again", func() bool { return status().Code == 0 })
+}
+
+// testForeignSettings: invalid settings of other programs, of which these go on with the former ones, stop no pods.
+func testForeignSettings(t *testing.T, w *world) {
+	t.Helper()
+	s := w.sandbox(t, nil)
+	s.assign(t)
+	w.setIDs(t, "ovn-k8s-firewall=nft", "ovn-k8s-service-cidr=10.96.0.1/12", "ovn-k8s-healthz-bind-address=x", "ovn-nb=x")
+	for _, command := range []string{"STATUS", "ADD", "DEL"} {
+		if res := s.call(t, run{command: command}); res.Code != 0 {
+			t.Errorf("%s with invalid settings of others: %+v", command, res)
+		}
+	}
+	for _, key := range []string{"ovn-k8s-firewall", "ovn-k8s-service-cidr", "ovn-k8s-healthz-bind-address", "ovn-nb"} {
+		w.vsctl(t, "remove", "Open_vSwitch", ".", "external_ids", key)
+	}
 }
 
 // testStatusOverRestarts: a STATUS during the restart of a daemon waits for it. Its failure would make the Node NotReady, and

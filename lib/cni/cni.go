@@ -63,7 +63,7 @@ type Answer struct {
 // A Host executes requests. The zero Host is that of the stand-alone plugin: its requests share nothing. In a daemon they
 // share what is given.
 type Host struct {
-	// Settings are those of this host, read for each request; nil: without a command line, see settings.Source.
+	// Settings are those of this host, asked for each request; nil: without a command line, see settings.Source.
 	Settings Settings
 	// Pods are this host's pods; nil: each ADD asks the API server.
 	Pods Pods
@@ -189,7 +189,7 @@ func (h Host) open(ctx context.Context, r Request, began time.Time) (*node, func
 	closeSwitch := n.useSwitch(ctx, h, r)
 	c, err := h.Settings.Load(ctx, n.sw)
 	n.config = c
-	if n.problem == nil && err != nil {
+	if n.problem == nil && err != nil && !c.ValidFor(config.Plugin) { // the daemons report the others
 		n.problem = types.NewError(types.ErrInvalidNetworkConfig, "bad configuration of "+program, oneLine(err))
 	}
 	if h.Log != nil {

@@ -85,6 +85,13 @@ func (s Setting) Commands() (out []string) {
 	return out
 }
 
+// ValidFor reports whether the settings of a reader were read and are valid, whatever others are.
+func (c Config) ValidFor(reader Reader) bool {
+	return c.found != nil && !slices.ContainsFunc(c.settings, func(s Setting) bool {
+		return slices.Contains(s.Readers, reader) && slices.Contains(c.failed, s.Name)
+	})
+}
+
 // Names of the settings, as in Setting.Name.
 const (
 	ovnNB          = "ovn-nb"

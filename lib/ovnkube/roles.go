@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/ovnkube/master"
 	"ovn-k8s/lib/ovnkube/node"
 	"ovn-k8s/lib/ovnkube/options"
+	"ovn-k8s/lib/ovsdb/vswitch"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/watcher"
 )
@@ -51,7 +52,7 @@ func serveCNI(name string, r settings.Runtime) node.Server {
 		defer wg.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		server := cniserver.New(cniserver.Options{Settings: r, Pods: pods, Switch: s.Switch, Log: log})
+		server := cniserver.New(cniserver.Options{Settings: served{r, s}, Pods: pods, Switch: s.Switch, Log: log})
 		wg.Go(func() {
 			select {
 			case <-server.Ready():
@@ -62,4 +63,20 @@ func serveCNI(name string, r settings.Runtime) node.Server {
 		})
 		return server.Serve(ctx)
 	}
+}
+
+// served are the settings of a session for CNI requests. Newer ones may be invalid, or refused by a role: until they are right,
+// the former ones count.
+type served struct {
+	settings.Runtime
+	session settings.Session
+}
+
+// Load returns the settings with the present token.
+func (s served) Load(context.Context, *vswitch.Switch) (config.Config, error) {
+	c := s.session.Config
+	if s.session.Token != nil {
+		c.APIToken = config.Secret(s.session.Token())
+	}
+	return c, nil
 }

@@ -89,9 +89,12 @@ func (s Source) Load(ctx context.Context, sw *vswitch.Switch) (config.Config, er
 }
 
 // RunDir returns the directory of Open vSwitch's sockets, needed to read its external_ids: from the configuration
-// file, else from OVS_RUNDIR, else the default.
+// file, else from OVS_RUNDIR, else the default. Load reports an invalid directory of log files.
 func RunDir(flags map[string]string) (string, error) {
 	_, c, err := directories(flags)
+	if c.ValidFor(config.Plugin) {
+		return c.RunDir, nil
+	}
 	return c.RunDir, err
 }
 

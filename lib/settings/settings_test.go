@@ -60,6 +60,12 @@ mtu=1
 	if dir, err := settings.RunDir(settings.Flags{ConfigFile: write(t, "[default]\n")}.Map()); dir != "/run/y" || err != nil {
 		t.Errorf("RunDir without rundir: %s, %v", dir, err)
 	}
+	if dir, err := settings.RunDir(settings.Flags{ConfigFile: write(t, "logdir=x\n")}.Map()); dir != "/run/y" || err != nil {
+		t.Errorf("RunDir with a bad logdir: %s, %v", dir, err)
+	}
+	if _, err := settings.RunDir(settings.Flags{ConfigFile: write(t, "rundir=x\n")}.Map()); err == nil || !strings.Contains(err.Error(), `bad rundir "x"`) {
+		t.Errorf("RunDir with a bad rundir: %v", err)
+	}
 }
 
 func TestSectionsInAnyCase(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Socket is the path of the server's socket; "": protocol.Socket. Its directory belongs to the server.
 	Socket string
-	// Settings are those of this host, such as settings.Source. They are read for each request.
+	// Settings are those of this host, such as settings.Source. They are asked for each request.
 	Settings cni.Settings
 	// Pods are those of this node, not nil. The caller runs Pods.Follow.
 	Pods *Pods
