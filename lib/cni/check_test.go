@@ -144,6 +144,7 @@ func testStatusOverRestarts(t *testing.T, w *world) {
 	}{
 		{"ovn-controller", func() { w.startController(t) }},
 		{"ovs-vswitchd", func() { w.startVswitchd(t) }},
+		{"ovsdb-server", func() { w.startOVSDB(t) }},
 	} {
 		w.stop(daemon.name)
 		asking := s.start(t, run{command: "STATUS"})

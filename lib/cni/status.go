@@ -43,7 +43,7 @@ func mayPass(ctx context.Context, err error, began time.Time) bool {
 // servers: runtimes call it every few seconds on every node.
 func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf) error {
 	if n.sw == nil {
-		return types.NewError(protocol.Limited, "Open vSwitch is not available", oneLine(n.problem))
+		return restarting{types.NewError(protocol.Limited, "Open vSwitch is not available", oneLine(n.problem))}
 	}
 	if n.problem != nil {
 		return types.NewError(protocol.Unavailable, "the configuration is bad", oneLine(n.problem))
