@@ -71,7 +71,7 @@ func TestEndOfARequest(t *testing.T) {
 // faultyPods panics, as by a defect.
 type faultyPods struct{}
 
-func (faultyPods) Ready() error { return nil }
+func (faultyPods) Refused() error { return nil }
 
 func (faultyPods) Wait(context.Context, string, string, func(*metav1.ObjectMeta) bool) (*metav1.ObjectMeta, error) {
 	panic("as by a defect")

@@ -34,6 +34,7 @@ func TestServer(t *testing.T) {
 		{"Hundred", testHundred},
 		{"DelEndsAdd", testDelEndsAdd},
 		{"ServerAway", testServerAway},
+		{"WithoutAPIServer", testWithoutAPIServer},
 		{"RestartDuringAdds", testRestartDuringAdds},
 		{"GracefulEnd", testGracefulEnd},
 	}...))
@@ -356,6 +357,38 @@ func testServerAway(t *testing.T, w *world) {
 	}
 	next.ping(t, "10.1.0.1")
 	next.del(t)
+}
+
+// testWithoutAPIServer: the server starts without an API server. Otherwise the Node would be NotReady when that returns, before
+// the server has the list of pods. A refused token is another matter.
+func testWithoutAPIServer(t *testing.T, w *world) {
+	s := w.sandbox(t, nil)
+	url := strings.Trim(w.vsctl(t, "get", "Open_vSwitch", ".", "external_ids:k8s-api-server"), `"`)
+	for _, test := range []struct {
+		name, setting string
+		code          int
+		want          string
+	}{
+		{"without an API server", "k8s-api-server=https://127.0.0.1:1", 0, ""},
+		{"with a refused token", "k8s-api-token=" + canary, 50, "the API server does not list them: failed to list"},
+	} {
+		w.setIDs(t, test.setting)
+		w.stopServer(t)
+		w.startServer(t)
+		res := s.call(t, run{command: "STATUS"})
+		if test.code != 0 { // the server may not have asked yet
+			await(t, "a failure "+test.name, func() bool { res = s.call(t, run{command: "STATUS"}); return res.Code != 0 })
+		}
+		if res.Code != test.code || !strings.Contains(res.Details, test.want) {
+			t.Errorf("STATUS %s: %+v", test.name, res)
+		}
+		w.setIDs(t, "k8s-api-server="+url, "k8s-api-token="+w.kube.Token)
+	}
+	w.stopServer(t)
+	w.startServer(t)
+	s.assign(t)
+	s.add(t)
+	s.del(t)
 }
 
 // silence calls f with a server that ends connections without an answer. asked waits for a connection.

@@ -58,7 +58,7 @@ func (n *node) status(ctx context.Context, _ *skel.CmdArgs, _ *types.PluginConf)
 		return err
 	}
 	if n.pods != nil {
-		if err := n.pods.Ready(); err != nil {
+		if err := n.pods.Refused(); err != nil {
 			return restarting{types.NewError(protocol.Unavailable, "the pods of this host are not known", oneLine(err))}
 		}
 	}

@@ -52,8 +52,8 @@ type PodReader interface {
 // Pods are the pods of a host, followed for all requests.
 type Pods interface {
 	PodReader
-	// Ready returns the reason why no pod can be read yet; nil: the pods are known.
-	Ready() error
+	// Refused returns an error if the API server refuses to show them. An ADD waits for a server that does not answer.
+	Refused() error
 }
 
 // reader returns the source of the pod.

@@ -2,7 +2,6 @@ package cniserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -80,17 +79,14 @@ func (p *Pods) setLost(err error) {
 	p.lost = err
 }
 
-// Ready returns the reason why no pod is known; nil: the node's pods are known.
-func (p *Pods) Ready() error {
+// Refused returns an error if the API server refuses to list the pods; nil: they are known, or will be once it answers.
+func (p *Pods) Refused() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.known != nil:
+	if p.known != nil || !kube.Refuses(p.lost) {
 		return nil
-	case p.lost != nil:
-		return fmt.Errorf("the API server has not listed them: %w", p.lost)
 	}
-	return errors.New("the API server has not listed them yet")
+	return fmt.Errorf("the API server does not list them: %w", p.lost)
 }
 
 // Wait returns the metadata of a pod as soon as ready accepts it. The pod need not exist yet. If ctx ends first, Wait
