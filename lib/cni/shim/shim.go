@@ -32,8 +32,9 @@ const program = "ovn-k8s-cni-overlay"
 
 // limit bounds a call, with the time to wait for the server. A container runtime kills the plugin at the end of the kubelet's
 // request: 4 minutes for a new sandbox, 2 minutes for its end (kubelet, --runtime-request-timeout, and
-// pkg/kubelet/cri/remote). The runtime's own work takes a part of that, such as pulling the image of the sandbox. GC may come
-// from a runtime that starts, and ovnkube may start after the runtime; for STATUS see protocol.StatusPatience.
+// pkg/kubelet/cri/remote). The runtime's own work takes a part of that, such as pulling the image of the sandbox. CRI-O kills
+// DEL after a minute (server/sandbox_network.go, networkStop). GC may come from a runtime that starts, and ovnkube may start
+// after the runtime; for STATUS see protocol.StatusPatience.
 func limit(command string) time.Duration {
 	switch command {
 	case "ADD":
@@ -41,7 +42,7 @@ func limit(command string) time.Duration {
 	case "GC", "STATUS":
 		return 30 * time.Second
 	}
-	return 100 * time.Second
+	return 50 * time.Second
 }
 
 // patience bounds the time without a server.

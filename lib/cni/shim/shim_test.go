@@ -147,6 +147,15 @@ func TestWithoutAServer(t *testing.T) {
 	}
 }
 
+// A call ends before the runtime kills it: containerd with the kubelet's request, CRI-O's DEL earlier.
+func TestCallsEndBeforeTheRuntimesKillThem(t *testing.T) {
+	for command, most := range map[string]time.Duration{"ADD": 4 * time.Minute, "DEL": time.Minute} {
+		if got := limit(command); got >= most {
+			t.Errorf("%s may take %v, the runtime waits for %v", command, got, most)
+		}
+	}
+}
+
 // The failures of the server are passed on; its refusals become failures.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
