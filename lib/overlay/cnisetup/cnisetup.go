@@ -104,8 +104,8 @@ func (s *Setup) dirs() (all []string) {
 	return all
 }
 
-// Configure returns the edits by which a container runtime finds the plugin, and warnings. The configuration comes
-// last: once it exists, the kubelet starts pods.
+// Configure returns the edits by which a container runtime finds the plugin, and warnings. The configuration comes after the
+// plugin: once it exists, the kubelet starts pods. Former configurations go last, so that there always is one.
 func (s Setup) Configure() (edits []files.Edit, warnings []string, err error) {
 	edits, warnings, err = s.programs()
 	if err != nil {
@@ -121,10 +121,11 @@ func (s Setup) Configure() (edits []files.Edit, warnings []string, err error) {
 		}
 		warnings = append(warnings, fmt.Sprintf("container runtimes will use %s instead of %s, since it comes first in the alphabet: remove it", other, s.path()))
 	}
+	edits = append(edits, files.Edit{Path: s.path(), Text: s.configuration()})
 	for _, name := range s.replaces {
 		edits = append(edits, files.Edit{Path: filepath.Join(s.confDir, name), Gone: true})
 	}
-	edits, err = files.Pending(append(edits, files.Edit{Path: s.path(), Text: s.configuration()}))
+	edits, err = files.Pending(edits)
 	return edits, warnings, err
 }
 
