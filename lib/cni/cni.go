@@ -10,6 +10,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,21 @@ type Host struct {
 	Switch *vswitch.Switch
 	// Log is the log; nil: the plugin's log file.
 	Log *logrus.Entry
+	// Hints are those for this host; none: for one with the stand-alone plugin.
+	Hints Hints
+}
+
+// Hints are the ends of errors about the work of other programs: where to look.
+type Hints struct {
+	Annotation string // of a pod: it is missing
+	Bridge     string // br-int: it is missing
+}
+
+func aloneHints() Hints {
+	return Hints{
+		Annotation: "is ovn-k8s-watcher running? If it is, another event of the pod says why",
+		Bridge:     "is ovn-controller running, and was minion-init run?",
+	}
 }
 
 // Settings are the settings of a host, such as settings.Source.
@@ -100,7 +116,8 @@ type node struct {
 	started time.Time
 	log     *logrus.Entry
 	config  config.Config
-	pods    Pods // see Host
+	pods    Pods  // see Host
+	hints   Hints // see Host
 	// sw is the local Open vSwitch, nil if unreachable. problem is the error of connecting to it or of reading the
 	// configuration.
 	sw      *vswitch.Switch
@@ -185,7 +202,7 @@ func (h Host) open(ctx context.Context, r Request, began time.Time) (*node, func
 	if h.Settings == nil {
 		h.Settings = settings.Source(nil)
 	}
-	n := &node{started: began, pods: h.Pods, log: h.Log}
+	n := &node{started: began, pods: h.Pods, hints: cmp.Or(h.Hints, aloneHints()), log: h.Log}
 	closeSwitch := n.useSwitch(ctx, h, r)
 	c, err := h.Settings.Load(ctx, n.sw)
 	n.config = c
@@ -265,7 +282,7 @@ func (n *node) usable() error {
 func (n *node) bridgeDatapath(ctx context.Context) (string, error) {
 	datapath, err := n.sw.DatapathType(ctx, names.IntegrationBridge)
 	if err != nil {
-		return "", types.NewError(types.ErrTryAgainLater, "Open vSwitch is not ready", oneLine(err)+": is ovn-controller running, and was minion-init run?")
+		return "", types.NewError(types.ErrTryAgainLater, "Open vSwitch is not ready", oneLine(err)+": "+n.hints.Bridge)
 	}
 	return datapath, nil
 }

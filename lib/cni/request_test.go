@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,44 @@ func TestPanicOfAWatch(t *testing.T) {
 	}
 	if strings.Count(text.String(), "faultyPods") != 1 {
 		t.Errorf("the log lacks the stack: %s", text.String())
+	}
+}
+
+// bare is a pod without annotations.
+type bare struct{ faultyPods }
+
+func (bare) Wait(ctx context.Context, _, _ string, ready func(*metav1.ObjectMeta) bool) (*metav1.ObjectMeta, error) {
+	ready(&metav1.ObjectMeta{})
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Errors name the programs of the host: one of ovnkube has neither a watcher nor minion-init.
+func TestHints(t *testing.T) {
+	t.Setenv("OVS_RUNDIR", t.TempDir())
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	for _, test := range []struct {
+		hints            Hints
+		annotation, none string
+	}{
+		{Hints{}, "is ovn-k8s-watcher running?", "ovnkube"},
+		{Hints{Annotation: "is a master of ovnkube running?"}, "is a master of ovnkube running?", "watcher"},
+	} {
+		h := Host{Pods: bare{}, Log: logrus.NewEntry(l), Hints: test.hints}
+		n, closeNode := h.open(t.Context(), Request{Command: "STATUS"}, time.Now())
+		defer closeNode()
+		n.config.APIServer = "https://api"
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		watch, err := (&addition{node: n, pod: podRef{namespace: "default", name: "web-0"}}).watchPod(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.stop()
+		if _, err := watch.first(ctx); err == nil || !strings.Contains(err.Error(), `it has no annotation "ovn": `+test.annotation) || strings.Contains(err.Error(), test.none) {
+			t.Errorf("with %+v: %v", test.hints, err)
+		}
 	}
 }
 

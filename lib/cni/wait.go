@@ -32,6 +32,7 @@ type known struct {
 // A podWatch follows a pod during its ADD.
 type podWatch struct {
 	pod   podRef
+	hint  string // see Hints
 	began time.Time
 	stop  context.CancelFunc
 	ready chan struct{} // closed when latest or refused is set
@@ -74,7 +75,7 @@ func (a *addition) watchPod(ctx context.Context) (*podWatch, error) {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, "bad configuration of "+program, oneLine(err))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &podWatch{pod: a.pod, began: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
+	w := &podWatch{pod: a.pod, hint: a.hints.Annotation, began: time.Now(), ready: make(chan struct{}), ended: make(chan struct{})}
 	w.stop = func() { cancel(); <-w.ended }
 	go func() {
 		defer close(w.ended)
@@ -152,7 +153,7 @@ func (w *podWatch) first(ctx context.Context) (known, error) {
 	}
 	why := "the API server has not shown it: " + fmt.Sprint(w.last)
 	if w.problem != nil {
-		why = oneLine(w.problem) + ": is ovn-k8s-watcher running? If it is, another event of the pod says why"
+		why = oneLine(w.problem) + ": " + w.hint
 	}
 	return known{}, types.NewError(types.ErrTryAgainLater, "failed to get pod annotation", fmt.Sprintf("pod %s after %s: %s", w.pod, since(w.began), why))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"ovn-k8s/lib/cni"
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/ovnkube/cniserver"
@@ -43,6 +44,14 @@ func nodeRoles(o Options, share kube.Sharing, name string, r settings.Runtime) [
 	return []role{{n.Role(), nil, n.Differences}, {helper, h.Commands(), h.Differences}}
 }
 
+// hints end errors of CNI requests.
+func hints() cni.Hints {
+	return cni.Hints{
+		Annotation: "is a master of ovnkube running? If it is, another event of the pod says why",
+		Bridge:     "is ovn-controller running? The log of ovnkube on this host says what it waits for",
+	}
+}
+
 // serveCNI returns the CNI server for the pods of a Node.
 func serveCNI(name string, r settings.Runtime) node.Server {
 	pods := cniserver.NewPods()
@@ -52,7 +61,7 @@ func serveCNI(name string, r settings.Runtime) node.Server {
 		defer wg.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		server := cniserver.New(cniserver.Options{Settings: served{r, s}, Pods: pods, Switch: s.Switch, Log: log})
+		server := cniserver.New(cniserver.Options{Settings: served{r, s}, Pods: pods, Switch: s.Switch, Log: log, Hints: hints()})
 		wg.Go(func() {
 			select {
 			case <-server.Ready():

@@ -65,7 +65,7 @@ func (s *Server) execute(out writer, ctx context.Context, request cni.Request) {
 		return
 	}
 	defer leave()
-	host := cni.Host{Settings: s.Settings, Pods: s.Pods, Switch: s.Switch, Log: s.Log}
+	host := cni.Host{Settings: s.Settings, Pods: s.Pods, Switch: s.Switch, Log: s.Log, Hints: s.Hints}
 	answer := host.Serve(ctx, request, func(a cni.Answer) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

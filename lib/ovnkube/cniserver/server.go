@@ -32,6 +32,8 @@ type Options struct {
 	Switch *vswitch.Switch
 	// Log gets a line for each attachment and each failed request. It must not be nil.
 	Log *logrus.Entry
+	// Hints are those of cni.Host.
+	Hints cni.Hints
 }
 
 // A Server serves one socket. It is used once.
