@@ -115,7 +115,7 @@ func (f *informer) follow(ctx context.Context, r *cache.Reflector) {
 		}
 		wait, problem, level := retry.NextBackOff(), "lost the API server, trying again", logrus.WarnLevel
 		if Unavailable(err) && f.missing() {
-			wait, problem = optionalRetry, "there are none for us, asking again each minute"
+			wait, problem = optionalRetry, "going on without these objects, asking again each minute"
 			if apierrors.IsNotFound(err) {
 				level = logrus.InfoLevel // an older API server
 			}
