@@ -292,7 +292,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	w.service("web", nil)
 	p := w.start(shared...)
 	w.eventually("flows, rules and routes", func() bool {
-		return strings.Count(state(), "30082") > 2 && w.routed() && strings.Contains(state(), names.MTUOption)
+		return strings.Count(state(), "30082") > 2 && routed(w) && strings.Contains(state(), names.MTUOption)
 	})
 	p.Stop()
 	for range 2 {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/test/host"
+	"ovn-k8s/test/kubetest"
 )
 
 // lateNodes is an API server: its Nodes can be read late, or not at all.
@@ -35,7 +36,8 @@ func (l *lateNodes) set(held chan struct{}, refused bool) {
 func (l *lateNodes) others() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.watched["services"] && l.watched["endpointslices"] && l.watched["pods"] && l.watched["servicecidrs"]
+	return l.watched["services"] && l.watched["endpointslices"] && l.watched["pods"] &&
+		(l.watched["servicecidrs"] || !kubetest.Has(kubetest.ServiceCIDRs))
 }
 
 func (l *lateNodes) serve(t *testing.T, w *world, port int) {
@@ -106,7 +108,7 @@ func TestRulesWaitForTheNodes(t *testing.T) {
 
 	p := w.launchBare(append(args, "--pidfile")...)
 	w.eventually("rules for the ExternalIP", has(external))
-	w.eventually("a route to Services", w.routed)
+	w.eventually("a route to Services", func() bool { return routed(w) })
 	w.eventually("no change is left", func() bool {
 		out := w.appctl("rules/show")
 		return strings.Contains(out, external) && !strings.Contains(out, "\n! ")
@@ -131,7 +133,7 @@ func TestRulesWaitForTheNodes(t *testing.T) {
 	w.launchBare(append(args, "--pidfile")...)
 	w.eventually("nothing else is awaited", known)
 	w.eventually("no rule for the ExternalIP", func() bool { return !has(external)() })
-	if !has(host.PerFirewall(services, "tcp . 30082"))() || !w.routed() {
+	if !has(host.PerFirewall(services, "tcp . 30082"))() || !routed(w) {
 		t.Errorf("without Nodes:\n%s", rules())
 	}
 	api.set(nil, false)

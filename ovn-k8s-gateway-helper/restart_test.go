@@ -322,11 +322,11 @@ func TestTheManagementPortIsGoneForAMoment(t *testing.T) {
 	args := append([]string{"--pidfile", "-vconsole:info"}, slices.DeleteFunc(w.args(shared...), func(a string) bool { return strings.HasPrefix(a, "--node-name") })...)
 	p := w.launchBare(args...)
 	rules := func() bool { return strings.Contains(w.script(host.RulesScript), "k8s-other") }
-	w.eventually("flows, routes and rules", func() bool { return w.right() && w.routed() && rules() })
+	w.eventually("flows, routes and rules", func() bool { return w.right() && routed(w) && rules() })
 	w.script("ovs-vsctl del-port k8s-other")
 	w.eventually("no rules", func() bool { return !rules() })
 	w.script(port)
-	w.eventually("routes again", w.routed)
+	w.eventually("routes again", func() bool { return routed(w) })
 	if strings.Contains(p.Output(), "starting anew") {
 		t.Error("the helper took the host for another node")
 	}

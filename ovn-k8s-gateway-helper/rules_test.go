@@ -286,8 +286,8 @@ func TestHealthzNeedsOnlyWhatServes(t *testing.T) {
 
 // A ServiceCIDR with addresses of two Nodes is one of nodes: no host routes to it, or it would lose its way to them.
 func TestNoRouteToANetworkOfNodes(t *testing.T) {
-	if !cidrsServed() {
-		t.Skip(kubetest.Lacks("ServiceCIDRs", cidrsSince))
+	if lacks := kubetest.Lacks("ServiceCIDRs", kubetest.ServiceCIDRs); lacks != "" {
+		t.Skip(lacks)
 	}
 	w := newWorld(t)
 	nodes := cluster.Client().CoreV1().Nodes()
@@ -307,13 +307,13 @@ func TestNoRouteToANetworkOfNodes(t *testing.T) {
 		ip link set k8s-node1 up; ip addr add 10.128.1.2/24 dev k8s-node1`)
 	put("node2", "172.30.7.2")
 	w.start()
-	w.eventually("a route, with one Node there", w.routed)
+	w.eventually("a route, with one Node there", func() bool { return routed(w) })
 	put("node3", "172.30.7.3")
-	w.eventually("no route, with two", func() bool { return !w.routed() })
+	w.eventually("no route, with two", func() bool { return !routed(w) })
 	if err := nodes.Delete(w.ctx, "node3", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("a route again", w.routed)
+	w.eventually("a route again", func() bool { return routed(w) })
 }
 
 func TestHealthCheckNodePort(t *testing.T) {

@@ -393,15 +393,10 @@ func line(f flow.Flow) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s -> %s", f.Table, f.Priority, f.Match, f.Actions)
 }
 
-// cidrsSince is the release of Kubernetes with the first ServiceCIDRs.
-const cidrsSince = "1.33"
-
-func cidrsServed() bool { return kubetest.Has(cidrsSince) }
-
-// routed reports whether the host has the helper's route to the cluster's ServiceCIDR, if there are ServiceCIDRs at all.
-func (w *world) routed() bool {
+// routed reports whether a host has the helper's route to the cluster's ServiceCIDR, if there are ServiceCIDRs at all.
+func routed(w *world) bool {
 	w.Helper()
-	return !cidrsServed() || strings.Contains(w.script("ip route show proto 47"), "172.30.0.0/16 via 10.128.1.1")
+	return !kubetest.Has(kubetest.ServiceCIDRs) || strings.Contains(w.script("ip route show proto 47"), "172.30.0.0/16 via 10.128.1.1")
 }
 
 // ofport returns a port's number in the database.

@@ -326,7 +326,7 @@ func (f *follower) table() []changed {
 // routed waits for the route to the cluster's ServiceCIDR, once it is not in the setting. Older releases of Kubernetes have
 // no ServiceCIDRs.
 func (f *follower) routed() func() string {
-	if !kubetest.Has(serviceCIDRs) {
+	if !kubetest.Has(kubetest.ServiceCIDRs) {
 		return nil
 	}
 	return f.shell("ip route show 172.30.0.0/16 metric "+fmt.Sprint(link.ServiceMetric), "k8s-master")

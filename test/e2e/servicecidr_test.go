@@ -9,17 +9,15 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ovn-k8s/test/kubetest"
 	"ovn-k8s/test/world"
 )
-
-// serviceCIDRs is the release of Kubernetes with ServiceCIDRs.
-const serviceCIDRs = "1.33"
 
 // Pods and nodes reach Services of a ServiceCIDR that is not in the setting, and
 // addresses in it without a Service refuse connections. When it is deleted, nothing
 // of it stays.
 func TestServiceCIDRs(t *testing.T) {
-	newer(t, "ServiceCIDRs", serviceCIDRs)
+	newer(t, "ServiceCIDRs", kubetest.ServiceCIDRs)
 	p := pods(t, map[string]string{"web-a": "minion1", "client": "minion2"})
 	api := cluster.Kube.Client().NetworkingV1().ServiceCIDRs()
 	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"172.29.7.0/24", "fd02:7::/112"}}}

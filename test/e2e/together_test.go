@@ -29,7 +29,7 @@ func TestWatchesOfRoles(t *testing.T) {
 	}
 	want := map[string]int{}
 	for _, k := range kube.Kinds() {
-		if k.Is(&networkingv1.ServiceCIDR{}) && !kubetest.Has(serviceCIDRs) {
+		if k.Is(&networkingv1.ServiceCIDR{}) && !kubetest.Has(kubetest.ServiceCIDRs) {
 			continue
 		}
 		want[k.Name] = 1

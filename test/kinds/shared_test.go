@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 
@@ -151,7 +152,9 @@ func TestRolesShareConnections(t *testing.T) {
 	informers := kube.NewInformers(config)
 	var shared []kube.Kind
 	for _, o := range []any{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Pod{}, &corev1.Node{}, &networkingv1.ServiceCIDR{}} {
-		shared = append(shared, kube.KindOf(o))
+		if k := kube.KindOf(o); slices.ContainsFunc(served(), func(s kube.Kind) bool { return s.Name == k.Name }) {
+			shared = append(shared, k)
+		}
 	}
 	share := func(*rest.Config) *kube.Informers { return informers }
 	api, err := kube.NewCluster(cluster.Config(), "test", share)
@@ -184,8 +187,8 @@ func TestRolesShareConnections(t *testing.T) {
 	apply(t, "shared", `{prefix: 198.51.100.128/25, nextHop: 192.168.0.9}`)
 	n.run(n.watcher(share, routeExtension(&routesSeen{})))
 	n.awaitRoute("198.51.100.128/25", "192.168.0.9") // after all kinds are listed
-	second, _ := follow(t, api, "", kube.Kinds()...)
-	for _, k := range kube.Kinds() {
+	second, _ := follow(t, api, "", served()...)
+	for _, k := range served() {
 		eventually(t, k.Name+" are listed", func() bool { return second.listed(k) })
 		eventually(t, k.Name+" are watched", func() bool { return count.get(count.open, "watch "+k.Name) == 1 })
 	}
@@ -198,7 +201,7 @@ func TestRolesShareConnections(t *testing.T) {
 	if !second.has("pods/default/elsewhere") || first.has("pods/default/elsewhere") {
 		t.Error("pods are not restricted to the node of the role")
 	}
-	for _, k := range kube.Kinds() {
+	for _, k := range served() {
 		if most := count.get(count.most, "watch "+k.Name); most != 1 {
 			t.Errorf("%s: %d watches at once", k.Name, most)
 		}

@@ -105,6 +105,9 @@ func Has(release string) bool {
 	return Release() == "" || version.MustParseGeneric(Release()).AtLeast(version.MustParseGeneric(release))
 }
 
+// ServiceCIDRs is the first release with ServiceCIDRs by default.
+const ServiceCIDRs = "1.33"
+
 // Lacks says why a test of a feature that Kubernetes has since release, such as "1.33", does not fit an older control plane. It
 // returns "" if it fits.
 func Lacks(feature, release string) string {
