@@ -74,7 +74,9 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 		n.script("cat > /run/interfaces <<'EOF'\n" + parts["ifupdown"] + "EOF\n" + query + " -i /run/interfaces breth0")
 	}
 	n.does("nics-to-bridge eth0")
-	has(t, n.does("bridges-to-nic breth0").Out, "# ifupdown configures eth0. If you wrote the bridge into its files")
+	n.script("mkdir -p /etc/sysctl.d /etc/systemd/network/10-netplan-breth0.network.d && touch /etc/sysctl.d/90-breth0.conf /etc/sysctl.d/90-breth1.conf")
+	has(t, n.does("bridges-to-nic breth0").Out, "# ifupdown configures eth0. If you wrote the bridge into its files",
+		" Run:\nrm -r /etc/sysctl.d/90-breth0.conf /etc/systemd/network/10-netplan-breth0.network.d\n")
 }
 
 // A DHCP client is recognized by its process, and its command for the bridge is printed; a client with the same

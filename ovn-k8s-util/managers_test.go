@@ -23,7 +23,7 @@ func withManager(t *testing.T, g boot.Manager) *machine {
 }
 
 // H2, H18: the configuration printed for a network manager restores the host's network after reboots, with all next
-// hops, and bridges-to-nic goes back afterwards.
+// hops. bridges-to-nic goes back afterwards, and with what it prints, so does the next boot.
 func TestPrintedConfigurationsBoot(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("OVNK8S_TEST_BOOT_ROUNDS"))
 	if err != nil {
@@ -49,9 +49,16 @@ func TestPrintedConfigurationsBoot(t *testing.T) {
 					t.Errorf("eth0 has addresses: %s", out)
 				}
 			}
-			m.script("ovn-k8s-util bridges-to-nic breth0")
+			out := m.script("ovn-k8s-util bridges-to-nic breth0")
 			m.reaches(host.FabricIPv4())
 			has(t, m.script("ip route show default"), "dev eth0")
+			m.must(g.Revert(m.ctx, m.Machine, out))
+			m.start(m.PowerCycle)
+			m.await("ip route show default", "dev eth0")
+			if out := m.script("sysctl -n net.ipv4.conf.eth0.arp_ignore net.ipv6.conf.eth0.disable_ipv6"); out != "0\n0" {
+				t.Errorf("eth0 is still muted: %q", out)
+			}
+			m.reaches(host.FabricIPv4())
 		})
 	}
 }

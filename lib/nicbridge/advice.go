@@ -34,7 +34,7 @@ func (s *Snapshot) advice(d Direction) string {
 	switch {
 	case err != nil:
 	case d == ToNIC:
-		out.WriteString(managers.ToNIC(nic))
+		out.WriteString(managers.ToNIC(nic, s.Bridge))
 	default:
 		out.WriteString(managers.ToBridge(nic, managers.Bridge{
 			Name: s.Bridge, NIC: s.NIC, Kind: s.Device.Kind, MAC: s.MAC, MTU: s.MTU, Datapath: s.Datapath,

@@ -15,6 +15,7 @@ type Manager struct {
 
 	static, dynamic func(m *Machine) map[string]string
 	apply           func(ctx context.Context, m *Machine, text string) error
+	revert          string // a command that deletes what apply made beside the files of static
 }
 
 // Managers returns the network managers of Debian.
@@ -73,6 +74,21 @@ func (g Manager) Apply(ctx context.Context, m *Machine, out string) error {
 	return nil
 }
 
+// Revert puts the static configuration of eth0 back, and runs the commands printed by "ovn-k8s-util bridges-to-nic breth0".
+func (g Manager) Revert(ctx context.Context, m *Machine, out string) error {
+	if err := g.Install(m, false); err != nil {
+		return err
+	}
+	commands := "set -e\n" + g.revert + "\n"
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "rm ") {
+			commands += line
+		}
+	}
+	_, err := m.Script(ctx, commands)
+	return err
+}
+
 // writeFiles writes the files in a text; comments in it name them.
 func writeFiles(_ context.Context, m *Machine, text string) error {
 	files, path := map[string]string{}, ""
@@ -120,7 +136,8 @@ func networkd() Manager {
 		dynamic: func(*Machine) map[string]string {
 			return map[string]string{file: "[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nIPv6AcceptRA=yes\n"}
 		},
-		apply: writeFiles,
+		apply:  writeFiles,
+		revert: "rm /etc/systemd/network/05-eth0.network",
 	}
 }
 
@@ -167,5 +184,6 @@ func networkManager() Manager {
 			_, err := m.Script(ctx, "set -e\n"+text)
 			return err
 		},
+		revert: "nmcli connection delete interface-breth0",
 	}
 }

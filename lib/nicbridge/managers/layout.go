@@ -97,7 +97,7 @@ func (l layout) mute() []string {
 }
 
 // sysctls is the file for setting mute at boot.
-func (l layout) sysctls() string { return "/etc/sysctl.d/90-" + l.Name + ".conf" }
+func sysctls(bridge string) string { return "/etc/sysctl.d/90-" + bridge + ".conf" }
 
 // arguments formats the arguments of ip route for the bridge.
 func (l layout) arguments(w ifstate.Way) string {

@@ -142,13 +142,23 @@ func ToBridge(nic ifstate.Interface, b Bridge) string {
 	return out.String()
 }
 
-// ToNIC says, for each manager of nic, how to restore the NIC's configuration.
-func ToNIC(nic ifstate.Interface) string {
+// ToNIC says, for each manager of nic, how to restore the NIC's configuration, and which files of the bridge are left.
+func ToNIC(nic ifstate.Interface, bridge string) string {
 	var out strings.Builder
 	for _, m := range managers {
 		if m.found(nic) {
 			fmt.Fprintf(&out, "# %s configures %s. If you wrote the bridge into its files: %s.\n", m.Name, nic.Name, m.toNIC)
 		}
+	}
+	conf, dropIn := nmFiles(bridge)
+	var left []string
+	for _, file := range []string{sysctls(bridge), conf, dropIn, netplanDropIns(bridge), networkdFile(bridge)} {
+		if _, err := os.Lstat(file); err == nil {
+			left = append(left, file)
+		}
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(&out, "# Files for %s are left. With its sysctls, %s would not answer ARP after the next boot. Run:\nrm -r %s\n", bridge, nic.Name, strings.Join(left, " "))
 	}
 	return out.String()
 }

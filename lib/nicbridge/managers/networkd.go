@@ -71,7 +71,7 @@ func netplanText(l layout) []string {
 	if len(routes) > 0 {
 		lines = append(append(lines, "      routes:"), routes...)
 	}
-	dropIns := "# " + platform.Networkd.Config + "/10-netplan-" + l.Name + ".network.d/"
+	dropIns := "# " + netplanDropIns(l.Name) + "/"
 	if len(rest) > 0 {
 		lines = append(append(lines, dropIns+"client.conf, since netplan has no words for these:"), sectionsOf(rest)...)
 	}
@@ -79,13 +79,23 @@ func netplanText(l layout) []string {
 		lines = append(lines, dropIns+"nexthops.conf, since netplan has no routes with several next hops, or with those of the other family:")
 		lines = append(lines, several...)
 	}
-	return append(append(lines, "# "+l.sysctls()), l.mute()...)
+	return append(append(lines, "# "+sysctls(l.Name)), l.mute()...)
+}
+
+// netplanDropIns is the directory with the bridge's settings that netplan has no words for.
+func netplanDropIns(bridge string) string {
+	return platform.Networkd.Config + "/10-netplan-" + bridge + ".network.d"
+}
+
+// networkdFile is the .network file of the bridge.
+func networkdFile(bridge string) string {
+	return platform.Networkd.Config + "/05-" + bridge + ".network"
 }
 
 // networkdText is for systemd.network(5).
 func networkdText(l layout) []string {
 	lines := l.networkdPort()
-	lines = append(lines, "# "+platform.Networkd.Config+"/05-"+l.Name+".network", "[Match]", "Name="+l.Name, "[Network]")
+	lines = append(lines, "# "+networkdFile(l.Name), "[Match]", "Name="+l.Name, "[Network]")
 	switch {
 	case l.dhcp4 && l.dhcp6:
 		lines = append(lines, "DHCP=yes")
@@ -108,7 +118,7 @@ func networkdText(l layout) []string {
 		lines = append(lines, l.networkdRoute(w)...)
 	}
 	lines = append(lines, sectionsOf(l.clientSettings())...)
-	return append(append(lines, "# "+l.sysctls()), l.mute()...)
+	return append(append(lines, "# "+sysctls(l.Name)), l.mute()...)
 }
 
 // networkdPort is the .network file of the NIC. It repeats lines of the former one and outranks it.

@@ -2,6 +2,7 @@ package managers
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"ovn-k8s/lib/link/ifstate"
@@ -25,7 +26,8 @@ func nmcliText(l layout) []string {
 	}{{"ipv4", l.dhcp4, false}, {"ipv6", l.dhcp6 || l.ra, true}} {
 		last += l.nmcliFamily(family.name, family.auto, family.is6)
 	}
-	dropIns, units := "/etc/systemd/system/"+platform.NetworkManager.Unit+".d", strings.Join(platform.Units(platform.OpenVSwitch), " ")
+	conf, dropIn := nmFiles(l.Name)
+	units := strings.Join(platform.Units(platform.OpenVSwitch), " ")
 	port := []string{"# The connection of " + l.NIC + " loses its addresses, routes and DHCP, and keeps all else. To see them: nmcli connection show " + l.connection, l.nmcliPort(l.connection)}
 	if l.shared {
 		port = []string{
@@ -35,13 +37,18 @@ func nmcliText(l layout) []string {
 		}
 	}
 	return append(port,
-		"printf '[device-"+l.Name+"]\\nmatch-device=interface-name:"+l.Name+"\\nmanaged=1\\n' > "+platform.NetworkManager.Config+"/conf.d/90-"+l.Name+".conf",
-		"mkdir -p "+dropIns,
-		"printf '[Unit]\\nWants="+units+"\\nAfter="+units+"\\n' > "+dropIns+"/"+l.Name+".conf",
-		"printf '%s\\n' "+strings.Join(l.mute(), " ")+" > "+l.sysctls(),
+		"printf '[device-"+l.Name+"]\\nmatch-device=interface-name:"+l.Name+"\\nmanaged=1\\n' > "+conf,
+		"mkdir -p "+filepath.Dir(dropIn),
+		"printf '[Unit]\\nWants="+units+"\\nAfter="+units+"\\n' > "+dropIn,
+		"printf '%s\\n' "+strings.Join(l.mute(), " ")+" > "+sysctls(l.Name),
 		"systemctl daemon-reload",
 		last,
 	)
+}
+
+// nmFiles are the bridge's part of NetworkManager's configuration, and a drop-in of its unit.
+func nmFiles(bridge string) (conf, dropIn string) {
+	return platform.NetworkManager.Config + "/conf.d/90-" + bridge + ".conf", "/etc/systemd/system/" + platform.NetworkManager.Unit + ".d/" + bridge + ".conf"
 }
 
 // clone is the name of the NIC's own connection, in place of a shared one.
