@@ -111,6 +111,31 @@ func TestDHCPClientsAreNamed(t *testing.T) {
 	}
 }
 
+// dhcpcd has a title in place of its arguments. One that works on all interfaces is found by the NIC's lease, and the way back
+// takes back what was written to its file.
+func TestDhcpcdIsNamed(t *testing.T) {
+	n := newNode(t)
+	n.script(`touch /run/wait
+		title() { nohup bash -c 'exec -a "$0" tail -f /run/wait' "$1" >/dev/null 2>&1 & }
+		title 'dhcpcd: [privileged proxy] eth0 [ip4]'
+		title 'dhcpcd: eth0 [ip4]'
+		title 'dhcpcd: [manager] [ip4] [ip6]'
+		for i in $(seq 2000); do [ "$(pgrep -cf '^dhcpcd: ')" = 3 ] && exit; sleep 0.02; done`)
+	const heading = "# A DHCP client works on %s, and would give it the address again. Run:\n%s# "
+	one := "dhcpcd -4 -x eth0\ndhcpcd -4 breth0\n"
+	has(t, n.does("nics-to-bridge eth0 --dry-run").Out+"# ", fmt.Sprintf(heading, "eth0", one))
+	n.script("mkdir -p /var/lib/dhcpcd && touch /var/lib/dhcpcd/eth0.lease && echo persistent > /etc/dhcpcd.conf")
+	all := "sed -i -e '1i denyinterfaces eth0' -e '/^denyinterfaces breth0$/d' /etc/dhcpcd.conf\necho 'interface breth0' >> /etc/dhcpcd.conf\nsystemctl restart dhcpcd\n"
+	has(t, n.does("nics-to-bridge eth0").Out+"# ", all)
+	n.script("systemctl() { :; }\n" + all + "touch -d tomorrow /var/lib/dhcpcd/breth0.lease")
+	out := n.does("bridges-to-nic breth0").Out
+	_, back, _ := strings.Cut(out, "Run:\n")
+	back, _, _ = strings.Cut(back, "systemctl restart dhcpcd\n")
+	if got, want := n.script(back+"cat /etc/dhcpcd.conf"), "denyinterfaces breth0\npersistent\ninterface breth0\ninterface eth0"; got != want {
+		t.Errorf("after the way back dhcpcd.conf has %q, want %q; the command has printed:\n%s", got, want, out)
+	}
+}
+
 // NetworkManager and systemd-networkd have clients of their own.
 func TestDHCPClientsOfManagersAreNamed(t *testing.T) {
 	n := newNode(t)

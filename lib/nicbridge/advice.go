@@ -22,7 +22,11 @@ func (s *session) advise(snap Snapshot, d Direction) {
 // advice is a paragraph for each thing to do.
 func (s *Snapshot) advice(d Direction) string {
 	var out strings.Builder
-	if lines := managers.HandOver(s.source(d), s.target(d)); len(lines) > 0 {
+	var lines []string
+	for _, c := range managers.Clients(s.source(d), s.target(d)) {
+		lines = append(lines, c.Commands...)
+	}
+	if len(lines) > 0 {
 		fmt.Fprintf(&out, "# A DHCP client works on %s, and would give it the address again. Run:\n%s\n", s.source(d), strings.Join(lines, "\n"))
 	}
 	for _, r := range s.Records {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -125,10 +124,8 @@ func find(nics []string, bridge string) client {
 		if networkManager(index, name, bridge) {
 			return client{platform.NetworkManager.Name, name}
 		}
-		commands := managers.HandOver(name, bridge) // pairs: the end of a client, and its start
-		if slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, "kill ") }) && len(commands) > 1 {
-			program, _, _ := strings.Cut(commands[1], " ")
-			return client{filepath.Base(program), name}
+		if found := managers.Clients(name, bridge); len(found) > 0 {
+			return client{found[0].Program, name}
 		}
 	}
 	return client{}
@@ -150,13 +147,7 @@ func networkManager(index, nic, bridge string) bool {
 	return false
 }
 
-// written is the time when NetworkManager wrote the last lease with a name, the zero Time without one. It writes it at each renewal.
-func written(pattern string) (last time.Time) {
-	files, _ := filepath.Glob("/var/lib/NetworkManager/" + pattern + ".lease") // fails for a bad pattern only
-	for _, f := range files {
-		if of, err := os.Stat(f); err == nil && of.ModTime().After(last) {
-			last = of.ModTime()
-		}
-	}
-	return last
+// written is the time when NetworkManager wrote the last lease with a name. It writes it at each renewal.
+func written(pattern string) time.Time {
+	return managers.Written("/var/lib/NetworkManager/" + pattern + ".lease")
 }
