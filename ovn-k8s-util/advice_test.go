@@ -73,6 +73,24 @@ func TestManagersAreDetectedAndGetTheirConfiguration(t *testing.T) {
 	if query, err := exec.LookPath("ifquery"); err == nil {
 		n.script("cat > /run/interfaces <<'EOF'\n" + parts["ifupdown"] + "EOF\n" + query + " -i /run/interfaces breth0")
 	}
+	const cloud = "# cloud-init has written "
+	if strings.Contains(out, cloud) {
+		t.Errorf("no file is of cloud-init: %s", out)
+	}
+	n.script(`set -e
+		mv /etc/netplan/01.yaml /etc/netplan/50-cloud-init.yaml
+		mkdir -p /etc/NetworkManager/system-connections /etc/network/interfaces.d
+		printf '[connection]\nuuid=1\n' > /etc/NetworkManager/system-connections/cloud-init-eth0.nmconnection
+		printf '# Created by cloud-init automatically, do not edit.\n#\nDEVICE=eth0\n' > /etc/sysconfig/network-scripts/ifcfg-eth0
+		mv /etc/network/interfaces /etc/network/interfaces.d/50-cloud-init`)
+	out = n.does("nics-to-bridge eth0 --dry-run").Out
+	for file, manager := range map[string]string{"network/interfaces.d/50-cloud-init": "ifupdown", "sysconfig/network-scripts/ifcfg-eth0": "network-scripts",
+		"netplan/50-cloud-init.yaml": "netplan", "NetworkManager/system-connections/cloud-init-eth0.nmconnection": "NetworkManager"} {
+		const stop = " First run:\necho 'network: {config: disabled}' > /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg\n# "
+		if _, text, _ := strings.Cut(out, cloud+"/etc/"+file+", "); !strings.Contains(text, stop+manager+" configures eth0.") {
+			t.Errorf("%s: cloud-init would write %s again: %s", manager, file, out)
+		}
+	}
 	n.does("nics-to-bridge eth0")
 	n.script("mkdir -p /etc/sysctl.d /etc/systemd/network/10-netplan-breth0.network.d && touch /etc/sysctl.d/90-breth0.conf /etc/sysctl.d/90-breth1.conf")
 	has(t, n.does("bridges-to-nic breth0").Out, "# ifupdown configures eth0. If you wrote the bridge into its files",

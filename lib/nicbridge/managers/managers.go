@@ -30,8 +30,10 @@ type Bridge struct {
 // A manager is a network manager on the host. It would configure the NIC again at its next boot, or earlier.
 type manager struct {
 	platform.Manager
-	// found reports whether it manages the interface.
+	// found reports whether it manages the interface; nil if that is so with files.
 	found func(i ifstate.Interface) bool
+	// files returns those of its files with the interface that toBridge changes; nil if it changes none.
+	files func(i ifstate.Interface) []string
 	// toBridge returns the configuration or commands for the bridge.
 	toBridge func(layout) []string
 	// toNIC says how to revert toBridge.
@@ -46,15 +48,15 @@ type manager struct {
 // time.
 var managers = []manager{
 	{
-		Manager: platform.Ifupdown, found: inFiles(platform.Ifupdown, `(?m)^\s*iface\s+%s\s`), toBridge: ifupdownText,
+		Manager: platform.Ifupdown, files: inFiles(platform.Ifupdown, `(?m)^\s*iface\s+%s\s`), toBridge: ifupdownText,
 		toNIC: "put the stanzas of the NIC in " + platform.Ifupdown.Config + " back",
 	},
 	{
-		Manager: platform.NetworkScripts, found: inFiles(platform.NetworkScripts, `(?m)^\s*DEVICE="?%s"?\s*$`), toBridge: scriptsText,
+		Manager: platform.NetworkScripts, files: inFiles(platform.NetworkScripts, `(?m)^\s*DEVICE="?%s"?\s*$`), toBridge: scriptsText,
 		toNIC: "put ifcfg-NIC in " + platform.NetworkScripts.Config + " back and delete that of the bridge",
 	},
 	{
-		Manager: platform.Netplan, found: byNetplan, toBridge: netplanText,
+		Manager: platform.Netplan, found: byNetplan, files: netplanDefinitions, toBridge: netplanText,
 		toNIC:    "put the NIC's part of " + platform.Netplan.Config + " back, and run netplan generate",
 		hasLease: func(i ifstate.Interface, _ layout) bool { return inRun(networkdLeases, "")(i) },
 		release: func(l layout) string {
@@ -65,7 +67,7 @@ var managers = []manager{
 		},
 	},
 	{
-		Manager: platform.NetworkManager, found: inRun(platform.NetworkManager.Links, connectionKey), toBridge: nmcliText,
+		Manager: platform.NetworkManager, found: inRun(platform.NetworkManager.Links, connectionKey), files: connectionFiles, toBridge: nmcliText,
 		toNIC:    "delete the connection of the bridge, give that of the NIC its ipv4 and ipv6 settings back or delete its clone NIC-port, and activate it",
 		hasLease: func(_ ifstate.Interface, l layout) bool { return l.dhcp4 || l.dhcp6 },
 		// Without "up", NetworkManager leaves a bridge that it has not activated itself as it is, and the lease ends.
@@ -85,25 +87,47 @@ var managers = []manager{
 	},
 }
 
-// inFiles returns a detector: it searches the files of m for an interface.
-func inFiles(m platform.Manager, line string) func(ifstate.Interface) bool {
-	return func(i ifstate.Interface) bool {
-		re := regexp.MustCompile(fmt.Sprintf(line, regexp.QuoteMeta(i.Name)))
-		for _, p := range m.Files {
-			files, _ := filepath.Glob(p) // fails for a bad pattern only
-			for _, f := range files {
-				if text, err := os.ReadFile(f); err == nil && re.Match(text) {
-					return true
-				}
+// manages reports whether m manages an interface.
+func (m manager) manages(i ifstate.Interface) bool {
+	if m.found == nil {
+		return len(m.files(i)) > 0
+	}
+	return m.found(i)
+}
+
+// inFiles returns a detector: it finds the files of m with a line for an interface.
+func inFiles(m platform.Manager, line string) func(ifstate.Interface) []string {
+	return func(i ifstate.Interface) []string { return matching(m.Files, line, i.Name) }
+}
+
+// matching returns the files of patterns with a line for a word.
+func matching(patterns []string, line, word string) []string {
+	re := regexp.MustCompile(fmt.Sprintf(line, regexp.QuoteMeta(word)))
+	var found []string
+	for _, p := range patterns {
+		files, _ := filepath.Glob(p) // fails for a bad pattern only
+		for _, f := range files {
+			if text, err := os.ReadFile(f); err == nil && re.Match(text) {
+				found = append(found, f)
 			}
 		}
-		return false
 	}
+	return found
+}
+
+// netplanDefinitions returns netplan's files with a definition of the name of an interface.
+func netplanDefinitions(i ifstate.Interface) []string {
+	return matching(platform.Netplan.Files, `(?m)^\s*"?%s"?\s*:`, i.Name)
 }
 
 // byNetplan reports whether netplan configures an interface: by a definition with its name, or one that matches it.
 func byNetplan(i ifstate.Interface) bool {
-	return inFiles(platform.Netplan, `(?m)^\s*"?%s"?\s*:`)(i) || inRun(platform.Networkd.Links, "NETWORK_FILE="+netplanFiles)(i)
+	return len(netplanDefinitions(i)) > 0 || inRun(platform.Networkd.Links, "NETWORK_FILE="+netplanFiles)(i)
+}
+
+// connectionFiles returns the files of NetworkManager's connection of an interface.
+func connectionFiles(i ifstate.Interface) []string {
+	return matching([]string{platform.NetworkManager.Config + "/system-connections/*"}, `(?m)^uuid=%s\s*$`, recorded(platform.NetworkManager.Links, i, connectionKey))
 }
 
 // networkdAlone reports whether systemd-networkd configures an interface from a file not generated by netplan.
@@ -126,8 +150,11 @@ func ToBridge(nic ifstate.Interface, b Bridge) string {
 	var out strings.Builder
 	l := b.layout(hostOf(nic))
 	for _, m := range managers {
-		if !m.found(nic) {
+		if !m.manages(nic) {
 			continue
+		}
+		if m.files != nil {
+			out.WriteString(stopCloudInit(m.files(nic)))
 		}
 		fmt.Fprintf(&out, "# %s configures %s. For it to restore %s at boot, have there instead:\n%s\n", m.Name, b.NIC, b.Name, strings.Join(m.toBridge(l), "\n"))
 		if m.hasLease != nil && m.hasLease(nic, l) {
@@ -142,11 +169,27 @@ func ToBridge(nic ifstate.Interface, b Bridge) string {
 	return out.String()
 }
 
+// cloudHeader is in the first lines of files that cloud-init writes, but not in those that it writes by netplan's library.
+var cloudHeader = regexp.MustCompile(`(?i)^#.*\b(created|generated) by cloud-init|\n#.* disable cloud-init's`)
+
+// stopCloudInit keeps cloud-init from writing its files again. By default it does so at the first boot of an instance, on many
+// clouds at each one (EventType.BOOT in default_update_events of their data sources).
+func stopCloudInit(files []string) string {
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if strings.Contains(filepath.Base(f), "cloud-init") || err == nil && cloudHeader.Match(text) {
+			return "# cloud-init has written " + f + ", and on many clouds does so at each boot: a change there would be lost, and with it the network. First run:\n" +
+				"echo 'network: {config: disabled}' > /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg\n"
+		}
+	}
+	return ""
+}
+
 // ToNIC says, for each manager of nic, how to restore the NIC's configuration, and which files of the bridge are left.
 func ToNIC(nic ifstate.Interface, bridge string) string {
 	var out strings.Builder
 	for _, m := range managers {
-		if m.found(nic) {
+		if m.manages(nic) {
 			fmt.Fprintf(&out, "# %s configures %s. If you wrote the bridge into its files: %s.\n", m.Name, nic.Name, m.toNIC)
 		}
 	}
