@@ -117,7 +117,7 @@
 //	lib/gateway/objects    Services, pods with hostPorts, addresses of nodes: what a node's flows and rules are made from
 //	lib/gateway/announce   tells LANs the addresses of gateways, and asks next hops for their MACs
 //	lib/gateway/declare    gateways of this host that cannot forward packets
-//	lib/gateway/checks     conditions of a host that drop packets: MTUs, firewalls, kube-proxy
+//	lib/gateway/checks     conditions of a host that drop packets: MTUs, firewalls, kube-proxy, offloads
 //	lib/gateway/connections deletes tracked UDP connections to endpoints that are gone
 //	lib/gateway/conflicts  reports problems of Services on a node: busy ports, reserved addresses
 //	lib/gateway/routes     the host's routes to ServiceCIDRs

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,5 +47,22 @@ func TestCheck74_DataPath(t *testing.T) {
 			}
 			cancel()
 		}
+	}
+}
+
+// After a reboot the offloads that ovn-k8s-util has switched off are on again. Names that the NIC does not know are no obstacle.
+func TestOffloadsAreOffAfterAReboot(t *testing.T) {
+	w := newWorld(t)
+	gro := func() string { return w.script("ethtool -k eth0 | sed -n 's/^generic-receive-offload: //p'") }
+	w.script("ethtool -K eth0 gro on")
+	p := w.start(shared...)
+	if got := strings.TrimSpace(gro()); got != "on" {
+		t.Fatalf("GRO is %s, though nobody has switched it off", got)
+	}
+	p.Stop()
+	w.script("ovs-vsctl set Bridge breth0 external_ids:ovn-k8s-nic-offloads=rx-gro,rx-lro,rx-unknown")
+	w.start(shared...)
+	if got := strings.TrimSpace(gro()); got != "off" {
+		t.Errorf("GRO is %s", got)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"ovn-k8s/lib/config"
+	"ovn-k8s/lib/gateway/checks"
 	"ovn-k8s/lib/gateway/declare"
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/kube"
@@ -163,6 +164,9 @@ func (h *Helper) begin(ctx context.Context, s settings.Session) (*kube.Cluster, 
 	if h.Bridge != "" {
 		if err := h.checkBridge(ctx, s.Switch); err != nil {
 			return nil, err
+		}
+		if err := checks.SwitchOffloadsOff(ctx, s.Switch, h.Bridge, h.Interface); err != nil {
+			h.log("gateway").Warnf("large packets from %s may be dropped: %v", h.Interface, err)
 		}
 	}
 	h.leaveBridges(ctx, s.Config.RunDir, s.Switch)

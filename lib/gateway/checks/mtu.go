@@ -1,5 +1,5 @@
 // Package checks finds conditions of this host that drop or misdirect packets of pods and Services: MTUs, other firewalls,
-// kube-proxy.
+// kube-proxy. It mends one, the offloads of a shared NIC after a reboot.
 package checks
 
 import (
