@@ -27,8 +27,10 @@ func TestNodeRemove(t *testing.T) {
 	n.fails("node-remove --node-name=node2", "node node2 has pods: default/b: drain it first")
 	n.script("ovs-vsctl del-port veth0")
 
+	// A pod of before a reboot left its row only.
+	n.script("ovs-vsctl --no-wait add-port br-int veth9 -- set Interface veth9 external_ids:sandbox=c9 external_ids:iface-id=default_web-0; ovs-vsctl wait-until Interface veth9 ofport=-1")
 	r := n.run("node-remove --node-name=Node2 --dry-run")
-	for _, want := range []string{"- Logical_Switch node2", "remove /etc/cni/net.d/10-ovn-k8s.conflist", "write /etc/network/interfaces", "delete port k8s-node2 from bridge br-int"} {
+	for _, want := range []string{"- Logical_Switch node2", "remove /etc/cni/net.d/10-ovn-k8s.conflist", "write /etc/network/interfaces", "delete port veth9 from bridge br-int", "delete port k8s-node2 from bridge br-int"} {
 		if r.Status != 0 || !strings.Contains(r.Out, want) {
 			t.Errorf("no %q in a dry run: %+v", want, r)
 		}
@@ -39,6 +41,7 @@ func TestNodeRemove(t *testing.T) {
 	same(t, "rows", w.rows("_uuid,name"), rows)
 	same(t, "registry", w.nb("--if-exists", "get", "Logical_Router", "ovn_cluster_router", "external_ids:ovn-k8s-node-node2"), "")
 	same(t, "interfaces", n.file("/etc/network/interfaces"), interfaces)
+	same(t, "dead rows", n.script("ovs-vsctl --columns=name,external_ids --no-headings --format=csv list Interface | grep sandbox || true"), "")
 	n.script("ovs-vsctl del-br br-int") // ovn-controller removes br-int in the end
 	same(t, "host", n.state(), untouched)
 	if got := n.run("node-remove --node-name=node2"); got != (host.Result{Out: "Node node2 was not there.\n"}) {

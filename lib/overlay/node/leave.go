@@ -13,6 +13,7 @@ import (
 	"ovn-k8s/lib/overlay/cnisetup"
 	"ovn-k8s/lib/overlay/files"
 	"ovn-k8s/lib/overlay/host"
+	"ovn-k8s/lib/ovsdb/vswitch"
 )
 
 // A Departure has the changes to undo on a node's own host. It is empty on others.
@@ -21,6 +22,7 @@ type Departure struct {
 	Pods []string // logical ports of pods that are plugged in
 
 	host          *host.Host
+	dead          []string     // ports of pods without a device
 	before, after []files.Edit // before and after the database is changed
 	rules         []string     // commands that remove the guards of pods
 }
@@ -36,6 +38,8 @@ func Leave(ctx context.Context, h *host.Host, node string, cni *cnisetup.Setup) 
 		switch id := i.ExternalIDs[names.IfaceID]; {
 		case id == names.ManagementPort(node) && i.Bridge == names.IntegrationBridge:
 			d.Port = i.Name
+		case isDead(i):
+			d.dead = append(d.dead, i.Name)
 		case i.ExternalIDs[names.Sandbox] != "":
 			d.Pods = append(d.Pods, id)
 		}
@@ -57,6 +61,9 @@ func Leave(ctx context.Context, h *host.Host, node string, cni *cnisetup.Setup) 
 	return d, err
 }
 
+// isDead reports whether a sandbox left only its row, as after a reboot. Without the plugin no GC deletes the row.
+func isDead(i vswitch.Interface) bool { return i.ExternalIDs[names.Sandbox] != "" && i.Ofport < 0 }
+
 // Begin disables CNI, so that no pod is added.
 func (d Departure) Begin() error { return files.Apply(d.before) }
 
@@ -76,6 +83,9 @@ func (d Departure) Finish(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := d.host.Switch.DetachWhere(ctx, isDead); err != nil {
+		return err
+	}
 	return d.host.Report.Stage(ctx, "waiting for ovs-vswitchd to delete "+d.Port, func(ctx context.Context) error {
 		_, err := d.host.Switch.DeletePort(ctx, names.IntegrationBridge, d.Port)
 		return err
@@ -88,7 +98,10 @@ func (d Departure) Preview() {
 		return
 	}
 	lines := slices.Concat(files.Describe(d.before), files.Describe(d.after), d.rules)
-	d.host.Report.Section("this host", append(lines, fmt.Sprintf("delete port %s from bridge %s", d.Port, names.IntegrationBridge)))
+	for _, port := range append(d.dead, d.Port) {
+		lines = append(lines, fmt.Sprintf("delete port %s from bridge %s", port, names.IntegrationBridge))
+	}
+	d.host.Report.Section("this host", lines)
 }
 
 // Plugged returns the addresses of the pods plugged in on this host, by logical port.
@@ -96,7 +109,7 @@ func Plugged(ctx context.Context, h *host.Host) (map[string][]netip.Addr, error)
 	all, err := h.Switch.Interfaces(ctx)
 	plugged := map[string][]netip.Addr{}
 	for _, i := range all {
-		if i.ExternalIDs[names.Sandbox] != "" && i.Ofport >= 0 { // after a reboot, a sandbox leaves only its row
+		if i.ExternalIDs[names.Sandbox] != "" && !isDead(i) {
 			plugged[i.ExternalIDs[names.IfaceID]] = membership.ParseAddrs(i.ExternalIDs[names.IPAddress])
 		}
 	}
