@@ -67,6 +67,37 @@ func TestRulesMove(t *testing.T) {
 	w.answers("after a flush", w.fabric.Netns(), "tcp", to, "cluster", management[0])
 }
 
+// Rules of iptables beside rules that nft wrote to its table: in a chain without ours they are kept, and written once. In
+// another one, one line says what to do, and again nothing is written.
+func TestRulesBesideOnesOfNFT(t *testing.T) {
+	host.NeedIPTables(t)
+	w := newWorld(t)
+	w.script(`set -e
+		ovs-vsctl set Open_vSwitch . external_ids:ovn-k8s-firewall=iptables
+		iptables -N OTHER
+		nft add rule ip filter OTHER ct state established accept`)
+	w.overlay()
+	helper := w.start()
+	lines := func(of string) int { return strings.Count(helper.Output(), of) }
+	w.eventually("rules", func() bool { return strings.Contains(w.script("iptables -S FORWARD"), "OVN-SVC") })
+	w.eventually("all are done", func() bool { return !strings.Contains(w.appctl("reconcile/show"), "fails") })
+	time.Sleep(time.Second) // what the helper follows has come
+	before := lines("\n")
+	time.Sleep(4 * time.Second)
+	if got := lines("\n") - before; got > 0 {
+		t.Errorf("%d lines", got)
+	}
+	w.script("nft add rule ip filter FORWARD ct state established accept")
+	w.eventually("the line", func() bool { return lines("external_ids:ovn-k8s-firewall=nftables") > 0 })
+	before = lines("\n")
+	time.Sleep(4 * time.Second)
+	if got := lines("\n") - before; got > 0 {
+		t.Errorf("%d lines after the one", got)
+	}
+	w.script("nft flush chain ip filter FORWARD")
+	w.eventually("rules again", func() bool { return strings.Contains(w.script("iptables -S FORWARD"), "OVN-SVC") })
+}
+
 // Issue 16: beside a firewall of iptables that drops forwarded packets, as docker's and ufw's, NodePorts are answered, with
 // either program of our rules; a flush of it is repaired. With nftables, nothing of ours is left in iptables once that
 // firewall is open.

@@ -96,12 +96,6 @@ func (f *Firewall) Rules(table, chain string) (rules []string, err error) {
 	return rules, flat(err)
 }
 
-// Incompatible reports whether iptables cannot read a table because of rules of nft. For Sync it looks empty: no chain drops there.
-func (f *Firewall) Incompatible(ctx context.Context, table string) bool {
-	text, err := run(ctx, "", f.save, "-t", table)
-	return err == nil && strings.HasPrefix(text, "# Table `"+table+"' is incompatible, use 'nft' tool.\n")
-}
-
 // HasChain reports whether a chain exists. It is false if the table cannot be read.
 func (f *Firewall) HasChain(table, chain string) bool {
 	if !f.has(table) {
@@ -284,7 +278,7 @@ func (f *Firewall) plan(ctx context.Context, prefix string, chains []Chain) ([]p
 		if !f.has(table) && !slices.ContainsFunc(want[table], func(c Chain) bool { return !c.IfDrops }) {
 			continue
 		}
-		have, err := f.read(ctx, table, prefix)
+		have, err := f.read(ctx, table, prefix, want[table])
 		if err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrUnreadable, table, err)
 		}
@@ -329,10 +323,13 @@ func (s state) verdict(chain string) string {
 	return ""
 }
 
-func (f *Firewall) read(ctx context.Context, table, prefix string) (state, error) {
+func (f *Firewall) read(ctx context.Context, table, prefix string, want []Chain) (state, error) {
 	s := state{chains: map[string][]string{}, jumps: map[string][]string{}, always: map[string][]string{}}
 	policies := map[string]string{}
 	text, err := run(ctx, "", f.save, "-t", table)
+	if err == nil && incompatible(text, table) {
+		text, err = f.saveEach(table, want)
+	}
 	if err != nil {
 		return s, err
 	}
