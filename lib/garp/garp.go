@@ -1,6 +1,6 @@
 // Package garp announces addresses to the neighbours of an interface by gratuitous ARP (RFC 5227 section 2.3) and
-// unsolicited neighbour advertisements (RFC 4861 section 7.2.6), and probes addresses by ARP requests and neighbour
-// solicitations.
+// unsolicited neighbour advertisements (RFC 4861 section 7.2.6), and probes addresses by ARP requests, neighbour
+// solicitations, ICMP and TCP.
 //
 // It neither reads nor changes the kernel's neighbour tables. It acts in the network namespace of the calling thread.
 package garp

@@ -2,6 +2,8 @@ package garp_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -148,5 +151,61 @@ func TestAnnounceCorrectsNeighbours(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%v: %s", err, out)
 		}
+	}
+}
+
+// A route may come while Ping asks.
+func TestPingWaitsForARoute(t *testing.T) {
+	_, far := pair(t)
+	near := strings.TrimSuffix(far, "b") + "a"
+	for a, hop := range map[string]string{"192.0.2.1/32": "10.0.0.2", "2001:db8::1/128": "fd00::2"} {
+		p := netip.MustParsePrefix(a)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		later := make(chan error, 1)
+		time.AfterFunc(time.Second/2, func() {
+			out, err := exec.Command("sh", "-c", fmt.Sprintf("ip -n %s addr add %s dev lo && ip -n %[1]s link set lo up && ip -n %[3]s route add %[2]s via %[4]s",
+				far, a, near, hop)).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			later <- err
+		})
+		began := time.Now()
+		if err := garp.Ping(ctx, p.Addr()); err != nil || time.Since(began) < time.Second/2 {
+			t.Errorf("%s after %v: %v", a, time.Since(began), err)
+		}
+		if err := <-later; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Requests that the host itself refuses come as slowly as others, and the error has the reason.
+func TestPingIsSlowAboutRefusedRequests(t *testing.T) {
+	_, far := pair(t)
+	if _, err := exec.LookPath("nft"); err != nil {
+		require.Nothing(t, require.Node, "nft")
+	}
+	near := strings.TrimSuffix(far, "b") + "a"
+	nft := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("ip", append([]string{"netns", "exec", near, "nft"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	nft("add table ip t; add chain ip t c { type filter hook output priority 0; }; add rule ip t c ip protocol icmp counter drop")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := garp.Ping(ctx, netip.MustParseAddr("10.0.0.2")); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("error %v", err)
+	}
+	var packets int
+	rules := nft("list", "chain", "ip", "t", "c")
+	_, after, _ := strings.Cut(rules, "counter packets ")
+	if _, err := fmt.Sscan(after, &packets); err != nil || packets < 2 || packets > 10 {
+		t.Errorf("%d packets a second, %v: %s", packets, err, rules)
 	}
 }

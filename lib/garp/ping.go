@@ -2,7 +2,6 @@ package garp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,9 +12,38 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// Ping returns nil when an ICMP echo request to an address is answered, or ErrSilent when ctx ends before that. The
-// kernel chooses the route.
+// Ping returns nil when an ICMP echo request to an address is answered before ctx ends. The kernel chooses the route
+// for each request: it may come later.
 func Ping(ctx context.Context, to netip.Addr) error {
+	id, seq := uint16(os.Getpid()), uint16(0)
+	return repeat(ctx, func(ctx context.Context) error {
+		seq++
+		return ping(ctx, to, id, seq)
+	})
+}
+
+// repeat calls ask every askInterval, or at its end if that is later, until it returns nil or ctx ends. It returns the
+// last error, if possible one from before the end.
+func repeat(ctx context.Context, ask func(context.Context) error) (last error) {
+	for {
+		next := time.After(askInterval)
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-next:
+		}
+	}
+}
+
+// ping sends one request and waits for an answer, also to an earlier one.
+func ping(ctx context.Context, to netip.Addr, id, seq uint16) error {
 	network := "ip4:icmp"
 	if to.Is6() {
 		network = "ip6:ipv6-icmp"
@@ -25,17 +53,17 @@ func Ping(ctx context.Context, to netip.Addr) error {
 		return fmt.Errorf("asking %v: %w", to, err)
 	}
 	defer conn.Close()
-	id := uint16(os.Getpid())
-	for seq := uint16(1); ctx.Err() == nil; seq++ {
-		request, err := echo(to, id, seq)
-		if err != nil {
-			return err
-		}
-		if _, err := conn.Write(request); err == nil && answered(ctx, conn, id) {
-			return nil
-		}
+	request, err := echo(to, id, seq)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%v %w", to, ErrSilent)
+	if _, err := conn.Write(request); err != nil {
+		return fmt.Errorf("asking %v: %w", to, err)
+	}
+	if !answered(ctx, conn, id) {
+		return fmt.Errorf("%v %w", to, ErrSilent)
+	}
+	return nil
 }
 
 // echo returns the ICMP message of an echo request. The kernel fills in the checksum of ICMPv6, since it covers the
@@ -62,11 +90,7 @@ func answered(ctx context.Context, conn *net.IPConn, id uint16) bool {
 	buf := make([]byte, 1<<16)
 	for {
 		n, _, err := conn.ReadFromIP(buf) // Read would include the IPv4 header
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return false
-		}
-		if err != nil { // such as an ICMP error: retry
-			<-time.After(time.Until(until))
+		if err != nil {                   // the deadline, or an ICMP error
 			return false
 		}
 		reply := n >= 8 && (buf[0] == layers.ICMPv4TypeEchoReply || buf[0] == layers.ICMPv6TypeEchoReply)

@@ -3,14 +3,12 @@ package witness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
-	"syscall"
 
 	"ovn-k8s/lib/garp"
 	"ovn-k8s/lib/link/ifstate"
@@ -101,18 +99,9 @@ func parse(text string) (Probe, error) {
 	return dialer(text, text), nil
 }
 
-// dialer is a TCP probe. A refused connection counts as an answer.
+// dialer is a TCP probe.
 func dialer(name, address string) Probe {
-	return Probe{name, func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}}
+	return Probe{name, func(ctx context.Context) error { return garp.Dial(ctx, address) }}
 }
 
 // Hops returns the questions for the next hops of routes.
