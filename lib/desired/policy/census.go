@@ -13,8 +13,8 @@ type census struct {
 	unit       int // the step of small counts
 	pods       count
 	namespaces count // counts namespaces, not pods
-	own        traits
-	ofSpace    traits // by the labels of the pods' namespace
+	own        *traits
+	ofSpace    *traits // by the labels of the pods' namespace
 	spaces     *spaces
 	pending    *pending // the policies that depend on counts
 }
@@ -38,7 +38,7 @@ func newCensus(unit int, all *spaces, later *pending) *census {
 	return &census{unit: unit, own: newTraits(unit), ofSpace: newTraits(unit), spaces: all, pending: later}
 }
 
-func newTraits(unit int) traits { return traits{unit, map[label]*count{}, map[string]*count{}} }
+func newTraits(unit int) *traits { return &traits{unit, map[label]*count{}, map[string]*count{}} }
 
 // rounded returns the count rounded up to unit × 2^n. Prices depend on rounded
 // counts, so few pods change them.
@@ -91,7 +91,7 @@ func (x *census) unprice(n *namespace) {
 }
 
 // tallyAll adds to the counts of each label of l, and of its key.
-func (x *census) tallyAll(t traits, l labels, by int) {
+func (x *census) tallyAll(t *traits, l labels, by int) {
 	for i := range l {
 		x.tally(t.label(l[i]), by)
 		x.tally(t.key(l[i].key), by)
@@ -109,7 +109,7 @@ func (x *census) tallyPod(c *class, by int) {
 	}
 }
 
-func (t traits) label(l label) *count {
+func (t *traits) label(l label) *count {
 	c := t.byLabel[l]
 	if c == nil {
 		c = &count{}
@@ -118,7 +118,7 @@ func (t traits) label(l label) *count {
 	return c
 }
 
-func (t traits) key(k string) *count {
+func (t *traits) key(k string) *count {
 	c := t.byKey[k]
 	if c == nil {
 		c = &count{}
@@ -128,7 +128,7 @@ func (t traits) key(k string) *count {
 }
 
 // tidy deletes the counts of a label if they are zero and nothing depends on them.
-func (t traits) tidy(l label) {
+func (t *traits) tidy(l label) {
 	if c := t.byLabel[l]; c != nil && c.idle() {
 		delete(t.byLabel, l)
 	}
@@ -141,13 +141,16 @@ func (c *count) idle() bool {
 	return c.pods == 0 && len(c.classes) == 0 && len(c.excluders) == 0 && len(c.payers) == 0
 }
 
-// clone copies the maps, to free the memory of deleted entries.
-func (t traits) clone() traits {
-	return traits{t.unit, maps.Collect(maps.All(t.byLabel)), maps.Collect(maps.All(t.byKey))}
+// compact frees the memory of deleted entries. Watches refer to t.
+func (t *traits) compact() {
+	t.byLabel, t.byKey = maps.Collect(maps.All(t.byLabel)), maps.Collect(maps.All(t.byKey))
 }
 
 // compact frees the memory of deleted entries.
-func (x *census) compact() { x.own, x.ofSpace = x.own.clone(), x.ofSpace.clone() }
+func (x *census) compact() {
+	x.own.compact()
+	x.ofSpace.compact()
+}
 
 // enlist adds a class to the lists of its labels.
 func (x *census) enlist(c *class) {
@@ -207,7 +210,7 @@ func (x *census) listed(s labelSelector) (lists [][]*class, total int, ok bool) 
 
 // atMost returns an upper bound of the number of pods selected, from the requirements
 // that name a label or a key. all is the number of pods.
-func (t traits) atMost(s labelSelector, all int) int {
+func (t *traits) atMost(s labelSelector, all int) int {
 	for _, r := range s.needs {
 		n := 0
 		switch r.op {
@@ -226,7 +229,7 @@ func (t traits) atMost(s labelSelector, all int) int {
 }
 
 // simplified returns a selector without the exclusions that exclude no pod.
-func (t traits) simplified(s labelSelector) labelSelector {
+func (t *traits) simplified(s labelSelector) labelSelector {
 	var out labelSelector
 	for i, r := range s.needs {
 		switch r.op {
@@ -250,7 +253,7 @@ func (t traits) simplified(s labelSelector) labelSelector {
 
 // watches lists the counts used in the plan of a policy with selector s: those of labels
 // excluded by s, and, if the policy has a price, those of labels required by s.
-func (t traits) watches(s labelSelector, priced bool) (out []watch) {
+func (t *traits) watches(s labelSelector, priced bool) (out []watch) {
 	for _, r := range s.needs {
 		byValue := r.op == metav1.LabelSelectorOpIn || r.op == metav1.LabelSelectorOpNotIn
 		excludes := r.op == metav1.LabelSelectorOpDoesNotExist || r.op == metav1.LabelSelectorOpNotIn
@@ -271,7 +274,7 @@ func (t traits) watches(s labelSelector, priced bool) (out []watch) {
 // A watch is a count with a policy's plan depending on it.
 type watch struct {
 	*count
-	of       traits
+	of       *traits
 	label    label
 	excludes bool
 }

@@ -229,3 +229,25 @@ func TestSelectorsWithOneHashAreTwoGroups(t *testing.T) {
 		t.Errorf("pod c is in %v", refs)
 	}
 }
+
+// A policy that is written again and again leaves no former maps of the census behind.
+func TestCompactLeavesNoFormerCensus(t *testing.T) {
+	x := populated(100)
+	for i := range 3 {
+		x.PutPolicy(New(from("ns-0", fmt.Sprint("policy-", i), lacking(1))))
+		x.Compact()
+	}
+	for k, s := range x.policies.all {
+		for _, w := range s.watching {
+			if w.of != x.census.own && w.of != x.census.ofSpace {
+				t.Fatalf("%s refers to the labels of a former census", k)
+			}
+		}
+	}
+	for i := range 3 {
+		x.RemovePolicy(Key{"ns-0", fmt.Sprint("policy-", i)})
+	}
+	if n := len(x.census.own.byKey); n != 1 {
+		t.Errorf("%d keys are counted: pods have one", n)
+	}
+}
