@@ -6,6 +6,7 @@ package desired
 
 import (
 	"reflect"
+	"slices"
 
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/facts"
@@ -23,8 +24,8 @@ import (
 // A World is the latest version of every object.
 //
 // Put and Remove record a change and return the units to compute again. Allocate, after one or many changes and before
-// Rows, assigns addresses, looks again at large Services, and returns more units. All other units have the same Rows as
-// before.
+// Rows, assigns addresses, looks again at large Services and at the limits of policies, and returns more units. All other
+// units have the same Rows as before.
 type World struct {
 	facts          *facts.Index
 	infrastructure *infrastructure.Infrastructure
@@ -69,8 +70,10 @@ func (w *World) factsChanged(c facts.Change) (touched []nb.Unit) {
 }
 
 // Allocate assigns missing addresses to pods, see pod.Index.Allocate, and looks once at large Services with changed
-// endpoints, see Services.settle.
-func (w *World) Allocate() []nb.Unit { return append(w.Services.settle(), w.Pods.Allocate()...) }
+// endpoints, see Services.settle, and at namespaces with changed policies, see policy.Index.Settle.
+func (w *World) Allocate() []nb.Unit {
+	return slices.Concat(w.Services.settle(), w.Policies.index.Settle(), w.Pods.Allocate())
+}
 
 // Size estimates the work of ovn-northd for each change, in logical ports of pods. With 100 nodes and OVN 23.03, a
 // node costs as much as five of them, and a Service as much as two.

@@ -62,19 +62,33 @@ func (x *policies) install(n *namespace, old *state, p *Policy) {
 		s = x.planner.newState(n, *p)
 		n.policies = append(n.policies, s)
 		x.all[p.Key] = s
+		if inForce := old != nil && old.excess == "" && old.spaceExcess == ""; n.full && !inForce && s.excess == "" {
+			s.spaceExcess = undecided
+		}
 	}
 	if old != nil {
 		n.policies = without(n.policies, old)
 	}
-	spaceExcess := x.planner.overLimit(n)
+	x.limitLater(n)
 	if s != nil {
-		s.spaceExcess = spaceExcess[s]
 		x.bind(n, s)
 	}
 	if old != nil { // after bind, to keep groups used by both
 		x.unbind(old)
 	}
-	x.limitNamespace(n, spaceExcess)
+}
+
+// undecided is the Problem of a new policy in a namespace at its limit, until limitNamespace compares the ages.
+const undecided = "nothing is allowed until all policies of the namespace are compared with its limit"
+
+// limitLater records a change of a policy, or of its price. The limit of a namespace costs as much as all its policies, so it is
+// applied once for many changes: after a sixteenth of the policies, or at the end of all changes.
+func (x *policies) limitLater(n *namespace) {
+	n.changes++
+	x.pending.changed[n] = true
+	if 16*n.changes > len(n.policies) {
+		x.pending.limited[n] = true
+	}
 }
 
 // countSelectors counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
@@ -94,8 +108,11 @@ func (x *policies) countSelectors(n *namespace, by int) {
 }
 
 // limitNamespace applies the results of overLimit to the policies of a namespace.
-func (x *policies) limitNamespace(n *namespace, spaceExcess map[*state]string) {
-	for _, old := range slices.Clone(n.policies) {
+func (x *policies) limitNamespace(n *namespace) {
+	spaceExcess := x.planner.overLimit(n)
+	n.changes, n.full = 0, len(spaceExcess) > 0
+	delete(x.pending.changed, n)
+	for i, old := range n.policies {
 		why := spaceExcess[old]
 		if why == old.spaceExcess {
 			continue
@@ -107,7 +124,7 @@ func (x *policies) limitNamespace(n *namespace, spaceExcess map[*state]string) {
 		}
 		s := x.planner.newState(n, old.Policy)
 		s.spaceExcess = why
-		n.policies[slices.Index(n.policies, old)] = s
+		n.policies[i] = s
 		x.all[s.Key] = s
 		x.bind(n, s)
 		x.unbind(old)
@@ -117,6 +134,10 @@ func (x *policies) limitNamespace(n *namespace, spaceExcess map[*state]string) {
 // settle applies the consequences of changed counts and ports.
 func (x *policies) settle() {
 	x.replan()
+	for n := range x.pending.limited {
+		x.limitNamespace(n)
+	}
+	clear(x.pending.limited)
 	for s := range x.pending.unsettled {
 		if x.all[s.Key] == s {
 			x.settlePorts(s)
@@ -132,22 +153,19 @@ func (x *policies) settle() {
 // replan plans the policies with changed counts again, or computes only their prices.
 func (x *policies) replan() {
 	for len(x.pending.due)+len(x.pending.unpriced) > 0 {
-		due, unpriced, spaces := x.pending.due, x.pending.unpriced, map[*namespace]bool{}
+		due, unpriced := x.pending.due, x.pending.unpriced
 		x.pending.due, x.pending.unpriced = map[*state]bool{}, map[*state]bool{}
 		each := func(states map[*state]bool, f func(*namespace, *state)) {
 			for s := range states {
 				if x.all[s.Key] == s {
 					n := x.spaces.all[s.Namespace]
-					spaces[n] = true
+					x.limitLater(n)
 					f(n, s)
 				}
 			}
 		}
 		each(due, x.replanOne)
 		each(unpriced, x.repriceOne)
-		for n := range spaces {
-			x.limitNamespace(n, x.planner.overLimit(n))
-		}
 	}
 }
 

@@ -96,6 +96,7 @@ func TestTheLimitOfANamespaceKeepsOlderPolicies(t *testing.T) {
 		p.CreationTimestamp = metav1.Unix(int64(1000-i), 0)
 		x.PutPolicy(New(p))
 	}
+	x.Settle()
 	refs := len(x.Refs(pod.Key{Namespace: "ns-1", Name: "pod-1"}))
 	if allowed(0) || !allowed(59) || refs < 10 || refs > 24 {
 		t.Errorf("oldest in force: %t, newest: %t, a pod is in %d groups", allowed(59), allowed(0), refs)
@@ -103,6 +104,7 @@ func TestTheLimitOfANamespaceKeepsOlderPolicies(t *testing.T) {
 	for i := 10; i < 60; i++ {
 		x.RemovePolicy(Key{"ns-0", fmt.Sprint("policy-", i)})
 	}
+	x.Settle()
 	if !allowed(0) {
 		t.Error("there is room again, but the policy allows nothing")
 	}

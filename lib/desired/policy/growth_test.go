@@ -91,3 +91,45 @@ func TestTotalsCostNoPlans(t *testing.T) {
 		t.Errorf("the worst change allocates %d bytes for each policy", each)
 	}
 }
+
+// L1: most of the policies of a namespace are above its limit. What one more costs does not depend on their number.
+func TestPoliciesOfOneNamespaceCostNoSquare(t *testing.T) {
+	x := populated(500)
+	labels := map[string]string{}
+	for i := range 6000 {
+		labels[fmt.Sprint("x", i)] = ""
+	}
+	x.PutPod(pod.Key{Namespace: "ns-1", Name: "labelled"}, labels, nil)
+	put := func(first, n int) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			peer := lacking(1)[0]
+			peer.PodSelector.MatchExpressions[0].Key = fmt.Sprint("x", first+i)
+			p := from("ns-0", fmt.Sprint("policy-", first+i), []networkingv1.NetworkPolicyPeer{peer})
+			p.CreationTimestamp = metav1.Unix(int64((first+i)*7919%10_000), 0)
+			x.PutPolicy(New(p))
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	put(0, 1000)
+	few := put(1000, 500)
+	put(1500, 4000)
+	many := put(5500, 500)
+	if x.Settle(); many > 2*few {
+		t.Errorf("500 policies allocate %d bytes after 1000, and %d after 5500", few, many)
+	}
+	refused := 0
+	for _, s := range x.policies.all {
+		if s.spaceExcess == undecided {
+			t.Fatalf("%s is not compared with the limit", s.Key)
+		}
+		if s.spaceExcess != "" {
+			refused++
+		}
+	}
+	if refused < 5000 {
+		t.Errorf("only %d policies are above the limit", refused)
+	}
+}

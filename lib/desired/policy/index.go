@@ -16,8 +16,9 @@ import (
 // An Index holds the current inputs of policies, and the pods of each selector.
 //
 // Each change returns the units touched: all other units have the same Rows,
-// and other pods' units the same Refs, as before. The cost of a change depends on the
-// number of selectors and pods concerned, not on the size of the cluster.
+// and other pods' units the same Refs, as before. Settle follows the last one of several
+// changes. The cost of a change depends on the number of selectors and pods concerned, not
+// on the size of the cluster.
 type Index struct {
 	members  map[pod.Key]*member
 	spaces   *spaces
@@ -45,13 +46,16 @@ type pending struct {
 	unpriced  map[*state]bool     // to be compared with the limits again
 	unsettled map[*state]bool     // with named ports to be compared with their limits
 	sets      map[*numbers]*group // whose port groups may come or go
+	limited   map[*namespace]bool // with a limit to be applied
+	changed   map[*namespace]bool // the same at the end of all changes: see Settle
 }
 
 // NewIndex returns an empty index.
 func NewIndex() *Index { return newIndex(defaultLimits()) }
 
 func newIndex(l limits) *Index {
-	t, later, all := &touched{}, &pending{map[*state]bool{}, map[*state]bool{}, map[*state]bool{}, map[*numbers]*group{}}, newSpaces()
+	t, all := &touched{}, newSpaces()
+	later := &pending{map[*state]bool{}, map[*state]bool{}, map[*state]bool{}, map[*numbers]*group{}, map[*namespace]bool{}, map[*namespace]bool{}}
 	c := newCensus(l.unit, all, later)
 	g := &groups{all: map[string]*group{}, nameBytes: l.nameBytes, census: c, spaces: all, pending: later, touched: t}
 	return &Index{
@@ -65,6 +69,14 @@ func newIndex(l limits) *Index {
 func (x *Index) flush() []nb.Unit {
 	x.policies.settle()
 	return x.touched.take()
+}
+
+// Settle applies the limits of namespaces with changed policies, and returns the units touched.
+func (x *Index) Settle() []nb.Unit {
+	for n := range x.policies.pending.changed {
+		x.policies.limitNamespace(n)
+	}
+	return x.flush()
 }
 
 // PutNamespace records a namespace.

@@ -22,6 +22,8 @@ type namespace struct {
 	policies  []*state
 	pods      count // of the namespace
 	selectors int   // of the policies
+	changes   int   // of policies since the limit was applied
+	full      bool  // some policies are above the limit
 }
 
 // A class is a set of pods in one namespace with the same labels and named ports: no selector

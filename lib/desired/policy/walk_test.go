@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ovn-k8s/lib/desired/pod"
@@ -86,6 +87,15 @@ func TestNamedPortsDoNotDependOnTheOrder(t *testing.T) {
 	}
 }
 
+// L1: the same with many policies in one namespace, and its limit is applied once for several of them.
+func TestTheLimitOfANamespaceDoesNotDependOnTheOrder(t *testing.T) {
+	few := lowLimits()
+	few.perPod, few.perSpace = 0, 1
+	if closed := walk(t, few, crowdChange); closed["spaceExcess"] < 1000 {
+		t.Errorf("the limit was rarely reached: %v", closed)
+	}
+}
+
 // walk makes random changes. Again and again the latest change of each object at once has the same result. It counts how often
 // each limit was exceeded.
 func walk(t *testing.T, l limits, random func(policymodel.Source) (string, func(*Index) []nb.Unit)) (closed map[string]int) {
@@ -99,7 +109,7 @@ func walk(t *testing.T, l limits, random func(policymodel.Source) (string, func(
 			key, change := random(s)
 			before := dump(x)
 			touched := map[nb.Unit]bool{nb.Unit("pod/" + key): true} // touched by the World
-			for _, u := range change(x) {
+			for _, u := range append(change(x), x.Settle()...) {
 				touched[u] = true
 			}
 			changes[key] = change
@@ -139,6 +149,7 @@ func atOnce(t *testing.T, order rand.Source, l limits, changes map[string]func(*
 	for _, k := range keys { // removed keys are removed from nothing
 		changes[k](fresh)
 	}
+	fresh.Settle()
 	b := dump(fresh)
 	if maps.Equal(walked, b) {
 		return
@@ -203,4 +214,23 @@ func twinChange(s policymodel.Source) (string, func(*Index) []nb.Unit) {
 	return k.String(), func(x *Index) []nb.Unit {
 		return x.PutPod(k, nil, []Port{{"p0", corev1.ProtocolTCP, uint16(number)}})
 	}
+}
+
+// crowdChange puts or removes a pod, or one of many policies in one namespace. Their ages do not follow their names.
+func crowdChange(s policymodel.Source) (string, func(*Index) []nb.Unit) {
+	app := metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", s.IntN(9))}}
+	if s.IntN(4) == 0 {
+		k := pod.Key{Namespace: "ns-0", Name: fmt.Sprint("pod-", s.IntN(12))}
+		if s.IntN(3) == 0 {
+			return k.String(), func(x *Index) []nb.Unit { return x.RemovePod(k) }
+		}
+		return k.String(), func(x *Index) []nb.Unit { return x.PutPod(k, app.MatchLabels, nil) }
+	}
+	p := from("ns-0", fmt.Sprint("policy-", s.IntN(60)), []networkingv1.NetworkPolicyPeer{{PodSelector: &app}})
+	p.Spec.PodSelector.MatchLabels = map[string]string{"app": fmt.Sprint("app-", s.IntN(9))}
+	p.CreationTimestamp = metav1.Unix(int64(s.IntN(20)), 0)
+	if s.IntN(4) == 0 {
+		return Key{p.Namespace, p.Name}.String(), func(x *Index) []nb.Unit { return x.RemovePolicy(Key{p.Namespace, p.Name}) }
+	}
+	return Key{p.Namespace, p.Name}.String(), func(x *Index) []nb.Unit { return x.PutPolicy(New(p)) }
 }
