@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"reflect"
-	"slices"
-)
+import "slices"
 
 // A state is a policy, its plan, and its groups.
 type state struct {
@@ -91,7 +88,7 @@ func (x *policies) limitLater(n *namespace) {
 	}
 }
 
-// countSelectors counts the selectors of the policies of a namespace. If there are many, the plans of small policies matter,
+// countSelectors counts the selectors of the policies of a namespace. If there are many, the prices of small policies matter,
 // too.
 func (x *policies) countSelectors(n *namespace, by int) {
 	before := x.planner.manySelectors(n)
@@ -103,7 +100,7 @@ func (x *policies) countSelectors(n *namespace, by int) {
 		s.priced = x.planner.priced(n, s.Policy)
 		s.watching = x.planner.watches(s.Policy, s.priced)
 		s.watch()
-		x.pending.due[s] = true
+		x.pending.unpriced[s] = true
 	}
 }
 
@@ -133,7 +130,7 @@ func (x *policies) limitNamespace(n *namespace) {
 
 // settle applies the consequences of changed counts and ports.
 func (x *policies) settle() {
-	x.replan()
+	x.reprice()
 	for n := range x.pending.limited {
 		x.limitNamespace(n)
 	}
@@ -150,37 +147,19 @@ func (x *policies) settle() {
 	clear(x.pending.sets)
 }
 
-// replan plans the policies with changed counts again, or computes only their prices.
-func (x *policies) replan() {
-	for len(x.pending.due)+len(x.pending.unpriced) > 0 {
-		due, unpriced := x.pending.due, x.pending.unpriced
-		x.pending.due, x.pending.unpriced = map[*state]bool{}, map[*state]bool{}
-		each := func(states map[*state]bool, f func(*namespace, *state)) {
-			for s := range states {
-				if x.all[s.Key] == s {
-					n := x.spaces.all[s.Namespace]
-					x.limitLater(n)
-					f(n, s)
-				}
+// reprice computes the prices of the policies with changed counts again.
+func (x *policies) reprice() {
+	for len(x.pending.unpriced) > 0 {
+		unpriced := x.pending.unpriced
+		x.pending.unpriced = map[*state]bool{}
+		for s := range unpriced {
+			if x.all[s.Key] == s {
+				n := x.spaces.all[s.Namespace]
+				x.limitLater(n)
+				x.repriceOne(n, s)
 			}
 		}
-		each(due, x.replanOne)
-		each(unpriced, x.repriceOne)
 	}
-}
-
-func (x *policies) replanOne(n *namespace, s *state) {
-	now := x.planner.plan(n, s.Policy)
-	if now.excess != s.excess {
-		x.touched.add(s.Unit())
-	}
-	if reflect.DeepEqual(now.rules, s.plan.rules) && (now.excess == "") == (s.excess == "") {
-		s.plan = now
-		x.settleFlows(s)
-		return
-	}
-	x.touched.add(s.Unit())
-	x.install(n, s, &s.Policy)
 }
 
 func (x *policies) repriceOne(n *namespace, s *state) {

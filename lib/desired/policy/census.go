@@ -2,7 +2,6 @@ package policy
 
 import (
 	"maps"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -28,10 +27,9 @@ type traits struct {
 
 // A count is a number of pods, with the policies that depend on it.
 type count struct {
-	pods      int
-	classes   []*class // of the census of pods' own labels only
-	excluders []*state // their rules depend on whether there are any
-	payers    []*state // their prices depend on the rounded count
+	pods    int
+	classes []*class // of the census of pods' own labels only
+	payers  []*state // their prices depend on the rounded count
 }
 
 func newCensus(unit int, all *spaces, later *pending) *census {
@@ -56,15 +54,8 @@ func (c *count) rounded(unit int) int {
 // tally adds to a count. It reports whether the rounded count differs.
 func (x *census) tally(c *count, by int) bool {
 	before := c.rounded(x.unit)
-	c.pods += by
-	now := c.rounded(x.unit)
-	if now == before {
+	if c.pods += by; c.rounded(x.unit) == before {
 		return false
-	}
-	if now == 0 || before == 0 {
-		for _, s := range c.excluders {
-			x.pending.due[s] = true
-		}
 	}
 	for _, s := range c.payers {
 		x.pending.unpriced[s] = true
@@ -138,7 +129,7 @@ func (t *traits) tidy(l label) {
 }
 
 func (c *count) idle() bool {
-	return c.pods == 0 && len(c.classes) == 0 && len(c.excluders) == 0 && len(c.payers) == 0
+	return c.pods == 0 && len(c.classes) == 0 && len(c.payers) == 0
 }
 
 // compact frees the memory of deleted entries. Watches refer to t.
@@ -228,67 +219,32 @@ func (t *traits) atMost(s labelSelector, all int) int {
 	return all
 }
 
-// simplified returns a selector without the exclusions that exclude no pod.
-func (t *traits) simplified(s labelSelector) labelSelector {
-	var out labelSelector
-	for i, r := range s.needs {
-		switch r.op {
-		case metav1.LabelSelectorOpDoesNotExist:
-			if t.byKey[r.key].rounded(t.unit) == 0 {
-				continue
-			}
-		case metav1.LabelSelectorOpNotIn:
-			nobody := func(v string) bool { return t.byLabel[label{r.key, v}].rounded(t.unit) == 0 }
-			if r.values = slices.DeleteFunc(slices.Clone(r.values), nobody); len(r.values) == 0 {
-				continue
-			}
-		}
-		if out.needs == nil {
-			out.needs = make([]requirement, 0, len(s.needs)-i)
-		}
-		out.needs = append(out.needs, r)
-	}
-	return out
-}
-
-// watches lists the counts used in the plan of a policy with selector s: those of labels
-// excluded by s, and, if the policy has a price, those of labels required by s.
-func (t *traits) watches(s labelSelector, priced bool) (out []watch) {
+// watches lists the counts in the price of a policy with selector s: those of labels required by s.
+func (t *traits) watches(s labelSelector) (out []watch) {
 	for _, r := range s.needs {
-		byValue := r.op == metav1.LabelSelectorOpIn || r.op == metav1.LabelSelectorOpNotIn
-		excludes := r.op == metav1.LabelSelectorOpDoesNotExist || r.op == metav1.LabelSelectorOpNotIn
-		if !excludes && !priced {
-			continue
-		}
-		if !byValue {
-			out = append(out, watch{t.key(r.key), t, label{key: r.key}, excludes})
-		}
-		for _, v := range r.values {
-			l := label{r.key, v}
-			out = append(out, watch{t.label(l), t, l, excludes})
+		switch r.op {
+		case metav1.LabelSelectorOpIn:
+			for _, v := range r.values {
+				l := label{r.key, v}
+				out = append(out, watch{t.label(l), t, l})
+			}
+		case metav1.LabelSelectorOpExists:
+			out = append(out, watch{t.key(r.key), t, label{key: r.key}})
 		}
 	}
 	return out
 }
 
-// A watch is a count with a policy's plan depending on it.
+// A watch is a count with a policy's price depending on it.
 type watch struct {
 	*count
-	of       *traits
-	label    label
-	excludes bool
+	of    *traits
+	label label
 }
 
-func (w watch) list() *[]*state {
-	if w.excludes {
-		return &w.excluders
-	}
-	return &w.payers
-}
-
-func (w watch) start(s *state) { *w.list() = append(*w.list(), s) }
+func (w watch) start(s *state) { w.payers = append(w.payers, s) }
 
 func (w watch) stop(s *state) {
-	*w.list() = without(*w.list(), s)
+	w.payers = without(w.payers, s)
 	w.of.tidy(w.label)
 }

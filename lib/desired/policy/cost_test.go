@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ovn-k8s/lib/desired/pod"
+	"ovn-k8s/lib/nb"
 )
 
 // lacking lists peers, each of all pods without a label of its own.
@@ -43,38 +44,45 @@ func from(namespace, name string, peers []networkingv1.NetworkPolicyPeer) *netwo
 	return p
 }
 
-// L1: 999 selectors of labels without pods are one: the selector of all pods. When pods
-// have the labels, the policy is as large as written, and closed.
-func TestSelectorsOfLabelsThatNoPodHasAreOne(t *testing.T) {
+// L1: 999 selectors of labels that no pod has are as large as with such pods, and closed. Whoever has pods with these labels
+// decides nothing about a policy of others.
+func TestSelectorsCountAsWritten(t *testing.T) {
 	x := populated(5000)
 	x.PutPolicy(New(from("ns-0", "large", lacking(999))))
-	if len(x.groups.all) != 2 {
-		t.Errorf("%d groups", len(x.groups.all))
-	}
 	k := pod.Key{Namespace: "ns-1", Name: "pod-1"}
-	if refs := x.Refs(k); len(refs) != 1 {
-		t.Errorf("a pod is in %d groups", len(refs))
-	}
-	unit := Key{"ns-0", "large"}.Unit()
-	if _, problem := x.Rows(unit); problem != "" {
-		t.Error(problem)
-	}
-	for i := range 999 {
+	for i := range 20 {
+		rows, problem := x.Rows(Key{"ns-0", "large"}.Unit())
+		if len(rows) != 0 || !strings.Contains(problem, "may select 8184320 pods in sum, more than 50000") {
+			t.Errorf("%d rows: %s", len(rows), problem)
+		}
+		if _, to := x.Check(Connection{From: Endpoint{Pod: k}, To: Endpoint{Pod: pod.Key{Namespace: "ns-0", Name: "pod-0"}}}); to.Allowed {
+			t.Error(to.Reason)
+		}
+		if refs := x.Refs(k); len(refs) != 0 {
+			t.Errorf("a pod is in %d groups", len(refs))
+		}
 		x.PutPod(pod.Key{Namespace: "ns-9", Name: fmt.Sprint("odd-", i)}, map[string]string{fmt.Sprint("x", i): ""}, nil)
 	}
-	rows, problem := x.Rows(unit)
-	if len(rows) != 0 || !strings.Contains(problem, "may select 8184320 pods in sum, more than 50000") {
-		t.Errorf("%d rows: %s", len(rows), problem)
-	}
-	if _, to := x.Check(Connection{From: Endpoint{Pod: k}, To: Endpoint{Pod: pod.Key{Namespace: "ns-0", Name: "pod-0"}}}); to.Allowed {
-		t.Error(to.Reason)
-	}
-	if refs := x.Refs(k); len(refs) != 0 {
-		t.Errorf("a pod is in %d groups", len(refs))
-	}
-	x.RemovePod(pod.Key{Namespace: "ns-9", Name: "odd-500"})
-	if _, problem := x.Rows(unit); problem != "" {
-		t.Errorf("all pods lack x500 again: %s", problem)
+}
+
+// The first pod with an excluded label, and the end of the last one, change that pod only: anybody may label pods.
+func TestAnExcludedLabelChangesItsPodOnly(t *testing.T) {
+	x := populated(1000)
+	for _, p := range []networkingv1.NetworkPolicyPeer{
+		lacking(1)[0],
+		{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"red"}}}}},
+	} {
+		x.PutPolicy(New(from("ns-0", "open", []networkingv1.NetworkPolicyPeer{p})))
+		k := pod.Key{Namespace: "red", Name: "mine"}
+		x.PutNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "red", Labels: map[string]string{"team": "red"}}})
+		for _, touched := range [][]nb.Unit{
+			x.PutPod(k, nil, nil), x.PutPod(k, map[string]string{"x0": ""}, nil), x.PutPod(k, nil, nil), x.RemovePod(k),
+		} {
+			if len(touched) > 1 {
+				t.Errorf("%d units are touched", len(touched))
+			}
+		}
+		x.RemovePolicy(Key{"ns-0", "open"})
 	}
 }
 
@@ -235,8 +243,8 @@ func TestSelectorsWithOneHashAreTwoGroups(t *testing.T) {
 // A policy that is written again and again leaves no former maps of the census behind.
 func TestCompactLeavesNoFormerCensus(t *testing.T) {
 	x := populated(100)
-	for i := range 3 {
-		x.PutPolicy(New(from("ns-0", fmt.Sprint("policy-", i), lacking(1))))
+	for i := range 2 {
+		x.PutPolicy(New(from("ns-0", fmt.Sprint("policy-", i), selectors(4))))
 		x.Compact()
 	}
 	for k, s := range x.policies.all {
@@ -246,10 +254,10 @@ func TestCompactLeavesNoFormerCensus(t *testing.T) {
 			}
 		}
 	}
-	for i := range 3 {
+	for i := range 2 {
 		x.RemovePolicy(Key{"ns-0", fmt.Sprint("policy-", i)})
 	}
-	if n := len(x.census.own.byKey); n != 1 {
-		t.Errorf("%d keys are counted: pods have one", n)
+	if n := len(x.census.own.byLabel); n != 50 {
+		t.Errorf("%d labels are counted: pods have 50", n)
 	}
 }

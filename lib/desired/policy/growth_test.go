@@ -95,11 +95,6 @@ func TestTotalsCostNoPlans(t *testing.T) {
 // L1: most of the policies of a namespace are above its limit. What one more costs does not depend on their number.
 func TestPoliciesOfOneNamespaceCostNoSquare(t *testing.T) {
 	x := populated(500)
-	labels := map[string]string{}
-	for i := range 6000 {
-		labels[fmt.Sprint("x", i)] = ""
-	}
-	x.PutPod(pod.Key{Namespace: "ns-1", Name: "labelled"}, labels, nil)
 	put := func(first, n int) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -42,7 +42,6 @@ func (t *touched) take() []nb.Unit {
 
 // pending are the policies that a change of counts or ports affects, until the change is complete.
 type pending struct {
-	due       map[*state]bool     // to be planned again
 	unpriced  map[*state]bool     // to be compared with the limits again
 	unsettled map[*state]bool     // with named ports to be compared with their limits
 	sets      map[*numbers]*group // whose port groups may come or go
@@ -55,7 +54,7 @@ func NewIndex() *Index { return newIndex(defaultLimits()) }
 
 func newIndex(l limits) *Index {
 	t, all := &touched{}, newSpaces()
-	later := &pending{map[*state]bool{}, map[*state]bool{}, map[*state]bool{}, map[*numbers]*group{}, map[*namespace]bool{}, map[*namespace]bool{}}
+	later := &pending{map[*state]bool{}, map[*state]bool{}, map[*numbers]*group{}, map[*namespace]bool{}, map[*namespace]bool{}}
 	c := newCensus(l.unit, all, later)
 	g := &groups{all: map[string]*group{}, nameBytes: l.nameBytes, census: c, spaces: all, pending: later, touched: t}
 	return &Index{

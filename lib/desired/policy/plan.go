@@ -33,7 +33,7 @@ func defaultLimits() limits {
 
 // A plan has the groups of a policy's rules and their cost, for the approximate number of pods.
 type plan struct {
-	rules  []rule      // with simplified peers, without duplicates; none if excess is set
+	rules  []rule      // without duplicates of peers; none if excess is set
 	costs  []groupCost // one for each group
 	flows  []ruleCost  // one for each rule
 	excess string      // reason why nothing is allowed, "" if the plan is within the limits
@@ -90,7 +90,7 @@ func (x *planner) plan(n *namespace, p Policy) plan {
 	own := id(subject) // once: it may be long
 	add(own, subject, nil)
 	for _, r := range p.rules {
-		r.peers = x.simplifiedPeers(r.peers, n)
+		r.peers = distinctPeers(r.peers, n)
 		cost := ruleCost{blocks: len(r.blocks)}
 		resolved := r.named
 		if r.dir == ingress {
@@ -152,12 +152,11 @@ func (r *rule) allPeers() []peer {
 	return r.peers
 }
 
-// simplifiedPeers leaves out requirements met by all, then duplicates, and all other peers if one selects all pods.
-func (x *planner) simplifiedPeers(peers []peer, n *namespace) (out []peer) {
+// distinctPeers leaves out duplicates, and all other peers if one selects all pods. A requirement that excludes no pod
+// stays: a pod that it excludes may come, and another group would be a change of all pods.
+func distinctPeers(peers []peer, n *namespace) (out []peer) {
 	known := make(map[string]bool, len(peers))
 	for _, p := range peers {
-		p.namespaces = x.census.ofSpace.simplified(p.namespaces)
-		p.pods = x.census.own.simplified(p.pods)
 		text := peerText(p, n)
 		if known[text] {
 			continue
@@ -194,26 +193,22 @@ func (x *planner) priced(n *namespace, p Policy) bool {
 	return x.manySelectors(n) || p.selectors() > x.limits.perPod
 }
 
-// watches lists the counts of labels used by the plan of a policy.
+// watches lists the counts of labels in the price of a policy.
 func (x *planner) watches(p Policy, priced bool) (out []watch) {
-	if priced {
-		out = x.census.own.watches(p.subject, true)
+	if !priced {
+		return nil
 	}
+	out = x.census.own.watches(p.subject)
 	for i := range p.rules {
 		for _, from := range p.rules[i].peers {
-			out = append(out, x.census.ofSpace.watches(from.namespaces, priced)...)
-			out = append(out, x.census.own.watches(from.pods, priced)...)
+			out = append(out, x.census.ofSpace.watches(from.namespaces)...)
+			out = append(out, x.census.own.watches(from.pods)...)
 		}
 	}
-	type place struct {
-		*count
-		excludes bool
-	}
-	known := make(map[place]bool, len(out))
+	known := make(map[*count]bool, len(out))
 	return slices.DeleteFunc(out, func(w watch) bool {
-		at := place{w.count, w.excludes}
-		before := known[at]
-		known[at] = true
+		before := known[w.count]
+		known[w.count] = true
 		return before
 	})
 }
