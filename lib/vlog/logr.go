@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/sirupsen/logrus"
 	"k8s.io/klog/v2"
+
+	"ovn-k8s/lib/reconcile"
 )
 
 // Logr is a module's log for libraries using logr, such as libovsdb. Libraries retry or return their errors, so V(0)
@@ -66,10 +68,18 @@ func (s sink) Error(err error, msg string, kv ...any) {
 		e = e.WithError(err)
 	}
 	level := logrus.WarnLevel
-	if s.repeats.again(fmt.Sprint(msg, err, kv)) {
+	if s.repeats.again(reason(err) + fmt.Sprint(msg, kv)) {
 		level = logrus.DebugLevel
 	}
 	e.Log(level, s.name+msg)
+}
+
+// reason is the text of an error as far as it is the same with each retry.
+func reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	return reconcile.Reason(err)
 }
 
 func (s sink) WithValues(kv ...any) logr.LogSink { return s.with(kv) }

@@ -448,6 +448,19 @@ func TestKlog(t *testing.T) {
 	}
 }
 
+// A retry has another local port, and is no news.
+func TestRepeatedErrorsOfOtherPorts(t *testing.T) {
+	var out bytes.Buffer
+	l := open(t, &out, Options{})
+	l.TakeKlog()
+	for port := range 3 {
+		klog.ErrorS(fmt.Errorf("read tcp 192.0.2.2:%d->192.0.2.1:6443: connection reset by peer", 40000+port), "Error retrieving lease lock")
+	}
+	if n := strings.Count(out.String(), "|WARN|"); n != 1 {
+		t.Errorf("%d warnings: %s", n, &out)
+	}
+}
+
 func TestConcurrentUse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.log")
 	l := open(t, nil, Options{LogFile: file})
