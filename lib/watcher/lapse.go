@@ -14,8 +14,11 @@ import (
 // A lapse is a time without the Lease.
 type lapse struct {
 	since time.Time
-	err   error // why it was released, or of the last request for it; nil unless that was refused
+	err   error // why it was released, or lost
 }
+
+// errUnrenewed is why the Lease is lost if the last request for it was not refused.
+var errUnrenewed = errors.New("not renewed in time, as after a pause of this process or its host; or another watcher took it")
 
 // errLapsed is the error of a failed unit while the Lease is lost: it is not tried.
 var errLapsed error = marked{errors.New("waits for the Lease"), ErrPending}
@@ -39,12 +42,11 @@ func (e *engine) regained() []nb.Unit {
 // lapsed handles the event that the Lease is lost, or was released because of an error, which is logged elsewhere.
 func (e *engine) lapsed(released error) []nb.Unit {
 	e.may.full = false
-	l := &lapse{time.Now(), cmp.Or(released, e.connections.cluster.ElectionError())}
+	l := &lapse{time.Now(), cmp.Or(released, e.connections.cluster.ElectionError(), errUnrenewed)}
 	e.lapse.Store(l)
-	if released != nil {
-		return nil
+	if released == nil {
+		e.log.Warnf("the Lease %s is lost (%v): writing gateways only, until it is held again or another watcher leads", e.connections.lease(), l.err)
 	}
-	e.log.Warnf("the Lease %s is lost (%v): writing gateways only, until it is held again or another watcher leads", e.connections.lease(), l.err)
 	return nil
 }
 

@@ -78,6 +78,9 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e.may.full = true
 	written("with the Lease", true, true, true)
 	e.lapsed(nil)
+	if err := e.lapse.Load().err; err == nil {
+		t.Error("there is no reason for the loss of the Lease")
+	}
 	written("the Lease is lost", true, true, false)
 
 	// A failed unit without another try is not reported as recovered.
