@@ -32,6 +32,30 @@ func (r *recorder) Transact(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb
 	return r.DB.Transact(ctx, ops)
 }
 
+// A broken database is one whose disk is full.
+type broken struct{ nbsync.DB }
+
+func (broken) Transact(context.Context, []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	return nil, &ovsdb.IOError{}
+}
+
+// With a full disk, only units with changes fail: so a success of one of them means that the disk is no longer full.
+func TestUnitsWithoutChangesDoNotFail(t *testing.T) {
+	_, db, s := open(t)
+	w := desired.NewWorld()
+	w.Put(cluster(t, 0))
+	w.Put(newPod("present", "n0"))
+	w.Allocate()
+	apply(t, s, rowsOf(w, w.Units()))
+	w.Put(newPod("new", "n0"))
+	w.Allocate()
+	s.DB = broken{db}
+	_, failed := s.Apply(t.Context(), rowsOf(w, w.Units()))
+	if _, ok := failed["pod/default/new"]; len(failed) != 1 || !ok {
+		t.Errorf("failed: %v", failed)
+	}
+}
+
 // large has the rows of a Service of about a megabyte.
 func large(i, turn int) []nb.Row {
 	tcp := nbdb.LoadBalancerProtocolTCP

@@ -129,13 +129,10 @@ func (s *Sync) apply(ctx context.Context, want map[nb.Unit][]nb.Row, st stage) (
 		s.drain(plan)
 		return plan.Changes, plan.Failed
 	}
-	failed := map[nb.Unit]error{}
 	if len(st.units) == 1 || !refused(err) {
-		for _, u := range st.units {
-			failed[u] = err
-		}
-		return nil, failed
+		return nil, plan.fail(err, st.units)
 	}
+	failed := map[nb.Unit]error{}
 	var done []Change
 	for _, half := range [][]nb.Unit{st.units[:len(st.units)/2], st.units[len(st.units)/2:]} {
 		changes, bad := s.apply(ctx, want, stage{units: half})

@@ -34,6 +34,23 @@ type Plan struct {
 	model         model.DatabaseModel
 }
 
+// fail returns the reason for each of the units that fails because the transaction failed: the others have their rows. Without a
+// plan this is not known, and all fail.
+func (p *Plan) fail(err error, units []nb.Unit) map[nb.Unit]error {
+	failed := map[nb.Unit]error{}
+	if p != nil {
+		maps.Copy(failed, p.Failed)
+		for _, c := range p.Changes {
+			failed[c.Unit] = err
+		}
+		units = p.drainingUnits
+	}
+	for _, u := range units {
+		failed[u] = err
+	}
+	return failed
+}
+
 type members struct{ add, remove []string }
 
 // newPlan compares the desired rows of units with the cache. drainingRows are the rows emptied a moment ago.
