@@ -188,11 +188,11 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A program confirms its own moves, and not those of an operator or of a former release, with no program in the journal. A
-// waiting move is not interrupted.
-func TestUnconfirmed(t *testing.T) {
+// newStore makes a directory for journals, and returns the ID of this boot, too.
+func newStore(t *testing.T) (st store, boot string) {
+	t.Helper()
 	t.Setenv("OVS_DBDIR", t.TempDir())
-	st := store{stateDir()}
+	st = store{stateDir()}
 	if err := os.Mkdir(st.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -200,6 +200,13 @@ func TestUnconfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return st, boot
+}
+
+// A program confirms its own moves, and not those of an operator or of a former release, with no program in the journal. A
+// waiting move is not interrupted.
+func TestUnconfirmed(t *testing.T) {
+	st, boot := newStore(t)
 	write := func(bridge, by, boot string, deadline time.Duration) {
 		t.Helper()
 		if err := st.write(journal{Phase: unconfirmed, Boot: boot, By: by, Deadline: time.Now().Add(deadline), Snapshot: Snapshot{Bridge: bridge}}); err != nil {
@@ -224,15 +231,7 @@ func TestUnconfirmed(t *testing.T) {
 
 // A watchdog undoes later moves of its command first, but none that waits. It leaves older ones.
 func TestTheWatchdogOfOneOfSeveralMoves(t *testing.T) {
-	t.Setenv("OVS_DBDIR", t.TempDir())
-	st := store{stateDir()}
-	if err := os.Mkdir(st.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	boot, err := bootID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, boot := newStore(t)
 	now := time.Now()
 	for n, bridge := range []string{"breth0", "breth1", "breth2"} {
 		j := journal{Phase: unconfirmed, Boot: boot, Deadline: now.Add(-time.Hour), Snapshot: Snapshot{Bridge: bridge, Taken: now.Add(time.Duration(n) * time.Second)}}
