@@ -30,10 +30,7 @@ var former = sync.OnceValues(func() (string, error) {
 })
 
 // A change of releases is that of all hosts of a cluster, one after another.
-type change struct {
-	*cluster
-	sessions *sessions
-}
+type change struct{ *sessions }
 
 // The programs of a cluster are upgraded host by host, masters first or last, and go back: no session ends, pods start on
 // hosts of both releases, and comparisons find nothing. Neither release writes a row twice, and the way back restores all rows.
@@ -44,7 +41,7 @@ func TestUpgradeOfPrograms(t *testing.T) {
 	for _, kind := range []string{"watcher and helpers", "ovnkube"} {
 		for _, order := range []string{"masters first", "nodes first"} {
 			t.Run(kind+", "+order, func(t *testing.T) {
-				c := newChange(t, world.Options{OVNKube: kind == "ovnkube"})
+				c := &change{inUse(t, kind == "ovnkube", former)}
 				hosts := slices.Clone(c.Nodes)
 				if order == "nodes first" {
 					slices.Reverse(hosts)
@@ -65,22 +62,21 @@ func TestUpgradeOfPrograms(t *testing.T) {
 	}
 }
 
-// newChange makes a cluster of the former release.
-func newChange(t *testing.T, o world.Options) *change {
+// inUse makes a cluster with the programs of a release, and opens sessions.
+func inUse(t *testing.T, ovnkube bool, release func() (string, error)) *sessions {
 	t.Helper()
 	require.Nothing(t, require.Cluster, world.Missing())
-	bin, err := former()
+	bin, err := release()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newHosts(t, o)
+	c := newHosts(t, world.Options{OVNKube: ovnkube})
 	c.must(c.Install(c.ctx, bin))
 	c.must(c.StartKubelets(c.ctx))
-	options := rampout
-	if o.OVNKube {
-		options = func(*world.Node) []string { return nil }
+	if ovnkube {
+		return c.busy(func(*world.Node) []string { return nil })
 	}
-	return &change{cluster: c, sessions: c.busy(options)}
+	return c.busy(rampout)
 }
 
 // to installs the programs of a directory on hosts, one after another, and restarts them.
@@ -90,10 +86,10 @@ func (c *change) to(hosts []*world.Node, bin string) {
 		before := c.records()
 		c.must(world.Upgrade{World: c.World}.Install(n, bin))
 		c.must(world.Upgrade{World: c.World}.Restart(c.ctx, n))
-		c.sessions.goOn("the change of " + n.Name)
+		c.goOn("the change of " + n.Name)
 		c.eventually("the comparison after the change of "+n.Name, func() error { return c.Check(c.ctx) })
 		c.writtenAtOnce("the change of "+n.Name, c.records()[len(before):])
-		c.pods()
+		c.startPods()
 	}
 }
 
@@ -110,8 +106,8 @@ func (c *change) rows() []string {
 	return all
 }
 
-// pods creates a pod on each node, and deletes it when all of them reach each other.
-func (c *change) pods() {
+// startPods creates a pod on each node, and deletes it when all of them reach each other.
+func (c *change) startPods() {
 	c.Helper()
 	var all []world.Endpoint
 	for _, n := range c.Nodes {

@@ -1,9 +1,11 @@
 package ovntest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -63,11 +65,16 @@ func (c *Cluster) name() string {
 }
 
 func (c *Cluster) create(i int) error {
-	args := []string{"create-cluster", c.file(i, "db"), schema(c.db), c.peer(i)}
 	if i > 0 {
-		args = []string{"join-cluster", c.file(i, "db"), c.name(), c.peer(i), c.peer(0)}
+		return c.join(i, 0)
 	}
-	_, err := c.central.run("ovsdb-tool", args...)
+	_, err := c.central.run("ovsdb-tool", "create-cluster", c.file(i, "db"), schema(c.db), c.peer(i))
+	return err
+}
+
+// join makes the file of a member that joins the cluster by another one.
+func (c *Cluster) join(i, by int) error {
+	_, err := c.central.run("ovsdb-tool", "join-cluster", c.file(i, "db"), c.name(), c.peer(i), c.peer(by))
 	return err
 }
 
@@ -94,6 +101,30 @@ func (c *Cluster) Start(i int) error {
 
 // Stop kills a member with SIGKILL.
 func (c *Cluster) Stop(i int) { stop(&c.servers[i]) }
+
+// Replace kills a member, and has a new one without data take its place: the others forget the former first.
+func (c *Cluster) Replace(i int) error {
+	c.Stop(i)
+	by := (i + 1) % c.Members()
+	id, err := c.central.run("ovsdb-tool", "db-sid", c.file(i, "db"))
+	if err == nil {
+		err = await(c.servers[by], func() error { return c.forget(by, id) })
+	}
+	if err == nil {
+		err = errors.Join(os.Remove(c.file(i, "db")), c.join(i, by), c.Start(i))
+	}
+	return err
+}
+
+// forget has a member ask the leader to remove another one. It returns an error until that is done: there may be no leader yet.
+func (c *Cluster) forget(i int, id string) error {
+	status, err := c.status(i)
+	if err != nil || !strings.Contains(status, " "+id[:4]+" (") {
+		return err
+	}
+	_, err = c.central.run("ovn-appctl", "-t", c.file(i, "ctl"), "cluster/kick", c.name(), id)
+	return cmp.Or(err, fmt.Errorf("member %d of %s still knows %s", i, c.name(), id))
+}
 
 func (c *Cluster) status(i int) (string, error) {
 	return c.central.run("ovn-appctl", "-t", c.file(i, "ctl"), "cluster/status", c.name())
