@@ -88,7 +88,8 @@ func inputs(f *facts.Facts, known ports.Hosts, selection loadbalancer.Selection)
 			if gw.Mode == topology.Local || gw.Closed {
 				continue // the host itself takes connections, or nobody does
 			}
-			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: servedBy(gw, f.Addresses[c.Node])}
+			own := f.Addresses[c.Node]
+			now.Gateways[g] = loadbalancer.Gateway{Node: c.Node, Addrs: servedBy(gw, own), NodePorts: servedBy(gw, facts.Frontends(own))}
 		}
 	}
 	return now
@@ -110,16 +111,17 @@ func servedBy(gw topology.Gateway, node []netip.Addr) []netip.Addr {
 type difference struct {
 	all             bool                // any Service may be affected
 	nodes, gateways bool                // some were added, removed or changed
+	nodePorts       bool                // are at more or fewer addresses of hosts
 	addrs           map[netip.Addr]bool // of hosts and next hops: added or removed
 	hosts           map[netip.Addr]bool // addresses of hosts; nil if no gateway has changed
 }
 
 func differenceOf(old, now loadbalancer.Inputs) difference {
 	d := difference{
-		all:      !slices.Equal(old.Inside, now.Inside) || old.Addresses != now.Addresses || !slices.Equal(old.Ranges, now.Ranges) || old.Selection != now.Selection,
+		all:      !slices.Equal(old.Inside, now.Inside) || !slices.Equal(old.Ranges, now.Ranges) || old.Selection != now.Selection,
 		nodes:    !slices.Equal(old.Nodes, now.Nodes),
-		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, loadbalancer.Gateway.Equal),
-		addrs:    map[netip.Addr]bool{},
+		gateways: !maps.EqualFunc(old.Gateways, now.Gateways, loadbalancer.Gateway.Equal), nodePorts: old.Addresses != now.Addresses,
+		addrs: map[netip.Addr]bool{},
 	}
 	addOthers(d.addrs, old.Hosts, now.Hosts)
 	addOthers(d.addrs, old.Hops, now.Hops)
@@ -157,7 +159,7 @@ func addOthers(to map[netip.Addr]bool, a, b []netip.Addr) {
 // concerns reports whether a Service is affected.
 func (d difference) concerns(s *serviceState) bool {
 	switch {
-	case d.all, s.near && d.nodes, s.WantsAny(d.addrs):
+	case d.all, s.near && d.nodes, d.nodePorts && s.HasNodePorts(), s.WantsAny(d.addrs):
 		return true
 	case s.spare.refused && len(d.addrs) > 0: // see service.Resolved.Choose
 		return true

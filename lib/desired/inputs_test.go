@@ -82,3 +82,45 @@ func TestASharedNICServesTheAddressesOfItsNode(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet that reports many addresses adds only some frontends, to Services with NodePorts only, and reports in turns touch no
+// others. The first addresses keep their frontends, and the Event has the number of the others.
+func TestAKubeletAddsFewFrontends(t *testing.T) {
+	w := NewWorld()
+	c, err := cluster(t, 1, 2).WithChassis("n1", "c1").WithChassis("n2", "c2").WithGateway("g", topology.Gateway{
+		Mode: topology.Bridge, Interface: "breth0", Chassis: "c1", Node: "n1", MAC: "02:00:00:00:00:01", IPs: prefixes("192.0.2.1/24"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Put(c)
+	w.Put(newService("inside", 1))
+	open := newService("open", 2)
+	open.Spec.Type, open.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+	w.Put(open)
+	w.Put(newSlice("open-1", "open", "10.0.2.3@n2"))
+	w.Put(hostNode(1))
+	w.Put(hostNode(2))
+	many := hostNode(1)
+	for i := range 63 {
+		many.Status.Addresses = append(many.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.1.%d", 1+i)})
+	}
+	for range 2 {
+		if touched := w.Put(many); slices.Contains(touched, "service/default/inside") || !slices.Contains(touched, "service/default/open") {
+			t.Errorf("many addresses touch %v", touched)
+		}
+		if n := strings.Count(fmt.Sprint(rowsOf(t, w, "service/default/open")), ":30080="); n != 5 { // with the gateway's
+			t.Errorf("a NodePort has %d frontends", n)
+		}
+		if got := fmt.Sprint(w.Services.inputs.Gateways["g"].NodePorts); got != "[192.0.2.1 192.0.1.1 192.0.1.2 192.0.1.3 192.0.1.4]" {
+			t.Errorf("the gateway has NodePorts at %s", got)
+		}
+		rows, err := w.Rows("host/n1")
+		if want := "node n1 has 64 addresses, more than 4 of a family: at 60 of them the host alone serves NodePorts and hostPorts"; err == nil || err.Error() != want || len(rows) < 64 {
+			t.Errorf("%d routes, %v, want %s", len(rows), err, want)
+		}
+		if touched := w.Put(hostNode(1)); slices.Contains(touched, "service/default/inside") {
+			t.Errorf("few addresses touch %v", touched)
+		}
+	}
+}

@@ -289,7 +289,7 @@ func (e *engine) wanted() view {
 			Node: h.nodeName(e.ports), Zone: e.objects.Zone, Addrs: all, Nodes: e.objects.Nodes, Reported: e.objects.Reported, Routed: e.config.ServiceCIDRs, Management: e.ports.management,
 			Pods: own, NodePortAddresses: h.NodePortAddresses, Shared: h.Bridge, PodPorts: e.config.GatewayPorts, Servers: e.config.Servers(), Gateway: e.ports.gateway,
 		},
-		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: shared, Router: router, NodePorts: h.served(bridgeflows.Served(shared, router, reported)), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
+		bridge: bridgeflows.Bridge{Zone: e.config.ConntrackZone, Addrs: shared, Router: router, NodePorts: h.served(bridgeflows.Served(shared, router, facts.Frontends(reported))), Pods: e.ports.pods(e.config.ClusterSubnets, e.inside, own)},
 		pods:   e.objects.HostPods(), cidrs: e.objects.Ranges(slices.Concat(e.config.ClusterSubnets, e.config.JoinSubnets, own), e.config.Servers()), synced: e.objects.Complete() && e.addrs != nil,
 	}
 	v.host.Routed = e.objects.Routed(v.host.Routed, v.cidrs)

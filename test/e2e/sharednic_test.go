@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -87,6 +88,26 @@ func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
 		try(t, ofIPv4(waysTo(outside, to, 82, backends[:1], outside.Addresses)))
 	}
 	consistent(t)
+}
+
+// OVN has NodePorts at the first addresses that a Node reports. At the others the host's rules serve them, to pods and outside.
+func TestNodePortsAtManyAddressesOfANode(t *testing.T) {
+	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2", "own": "minion1", "far": "minion2"})
+	n := cluster.Node("minion1")
+	at := addGateway(t, n, world.Shared)
+	more := addAddresses(t, n, 212)
+	reported := []string{more[0].String(), more[1].String()}
+	for i := range 4 {
+		reported = append(reported, fmt.Sprint("1.2.3.", 1+i), fmt.Sprint("2001:2::", 1+i))
+	}
+	reportExternal(t, n.Name, reported)
+	outside := surround(t).Outside
+	s := service(t, "web", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })
+	seen := firstGateway([]netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")})
+	backends := []world.Endpoint{p["web-near"], p["web-far"]}
+	try(t, slices.Concat(nodePortWays(outside, at, s, backends, seen), nodePortWays(outside, more, s, backends, n.Management)))
+	try(t, slices.Concat(nodePortWays(p["own"], at, s, backends, p["own"].Addresses), nodePortWays(p["own"], more, s, backends, n.Management)))
+	try(t, nodePortWays(p["far"], slices.Concat(at, more), s, backends, n.Management))
 }
 
 // A host may have a gateway on its NIC, and another one with a NIC of its own. Replies leave through the first one,

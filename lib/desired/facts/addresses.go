@@ -24,8 +24,9 @@ type host struct {
 	control bool // the Node has the label of the control plane
 }
 
-// maxAddrs is the maximum number of addresses used of a host. Each makes a route, and a frontend of each NodePort.
-const maxAddrs = 64
+// maxAddrs is the maximum number of addresses used of a host. Each makes a route. maxFrontends is that of each family with
+// frontends in OVN: each of them makes one of every NodePort, for all hosts.
+const maxAddrs, maxFrontends = 64, 4
 
 // newHost returns the host of a Node.
 func newHost(node *corev1.Node) host {
@@ -42,6 +43,18 @@ func Reported(list []corev1.NodeAddress) (addrs []netip.Addr, left int) {
 		return addrs[:maxAddrs], left
 	}
 	return addrs, 0
+}
+
+// Frontends are the first addresses of a host, at most maxFrontends of a family: OVN has NodePorts and hostPorts there. At the
+// others the host itself serves them.
+func Frontends(addrs []netip.Addr) (out []netip.Addr) {
+	var n [2]int
+	for _, a := range addrs {
+		if f := ipnet.Family(a); n[f] < maxFrontends && ipnet.Unusable(a) == "" {
+			out, n[f] = append(out, a), n[f]+1
+		}
+	}
+	return out
 }
 
 // hostAddrs are the addresses of a Node, sorted.
@@ -163,6 +176,9 @@ func (r reports) refusal(f *Facts, sw string) string {
 		if why := r.notOf(f, sw, a); why != "" {
 			return fmt.Sprintf("address %s of node %s %s: pods do not reach the node there", a, sw, why)
 		}
+	}
+	if most := len(Frontends(h.addrs)); most < len(h.addrs) {
+		return fmt.Sprintf("node %s has %d addresses, more than %d of a family: at %d of them the host alone serves NodePorts and hostPorts", sw, len(h.addrs), maxFrontends, len(h.addrs)-most)
 	}
 	return ""
 }

@@ -46,24 +46,19 @@ func chassisByNode(all map[string]Chassis) map[string][]string {
 	return out
 }
 
-// NodePortAddresses are the addresses of a host for NodePorts, by family; those of gateways come first: large Services have only some.
+// NodePortAddresses are the addresses of a host for NodePorts, by family: those of gateways, as large Services have only the
+// first ones, and Frontends.
 func (f *Facts) NodePortAddresses(c Chassis) (out [2][]netip.Addr) {
 	add := func(a netip.Addr) {
-		f := 0
-		if !a.Is4() {
-			f = 1
-		}
-		if !slices.Contains(out[f], a) {
+		if f := ipnet.Family(a); !slices.Contains(out[f], a) {
 			out[f] = append(out[f], a)
 		}
 	}
 	for _, a := range f.GatewayAddresses(c) {
 		add(a)
 	}
-	for _, a := range f.Addresses[c.Node] {
-		if ipnet.Unusable(a) == "" {
-			add(a)
-		}
+	for _, a := range Frontends(f.Addresses[c.Node]) {
+		add(a)
 	}
 	return out
 }

@@ -208,8 +208,8 @@ func (l *estimate) weighed(f int) int { return min(l.at.Addresses[f], maxWeighed
 
 // sharedBalancers is the number of load balancers of a protocol in groups: see Rows.
 func (l *estimate) sharedBalancers() int {
-	n, nodePorts := 1, slices.ContainsFunc(l.Ports, func(p service.Port) bool { return p.NodePort != 0 })
-	if nodePorts || l.InternalLocal {
+	n := 1
+	if l.HasNodePorts() || l.InternalLocal {
 		n += len(l.ClusterIPs)
 	}
 	if l.ExternalLocal {

@@ -29,7 +29,7 @@ func manyNodes(n int) Inputs {
 		own := netip.AddrFrom4([4]byte{192, 168, byte(i / 250), byte(i % 250)})
 		at.Nodes = append(at.Nodes, service.Node{Name: name, Zone: fmt.Sprint("zone-", i%5)})
 		at.Hosts = append(at.Hosts, own)
-		at.Gateways[name] = Gateway{name, []netip.Addr{own}}
+		at.Gateways[name] = Gateway{name, []netip.Addr{own}, []netip.Addr{own}}
 	}
 	slices.SortFunc(at.Hosts, netip.Addr.Compare)
 	return at

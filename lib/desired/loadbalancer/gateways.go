@@ -16,12 +16,14 @@ import (
 
 // A Gateway takes connections of clients outside to Services.
 type Gateway struct {
-	Node  string       // of its host, "" if there is none
-	Addrs []netip.Addr // of hosts, for its frontends
+	Node             string       // of its host, "" if there is none
+	Addrs, NodePorts []netip.Addr // of hosts, for its frontends at addresses outside, and for those of NodePorts
 }
 
 // Equal reports whether two gateways are the same.
-func (g Gateway) Equal(o Gateway) bool { return g.Node == o.Node && slices.Equal(g.Addrs, o.Addrs) }
+func (g Gateway) Equal(o Gateway) bool {
+	return g.Node == o.Node && slices.Equal(g.Addrs, o.Addrs) && slices.Equal(g.NodePorts, o.NodePorts)
+}
 
 // ByGateway reports whether r has load balancers of its own for each gateway: with the external policy Local, if an
 // endpoint is a host itself. A host would reply to the client directly and bypass the gateway, although the gateway
@@ -109,6 +111,8 @@ func (l *Balancers) gatewayFrontends(i int, g Gateway) (out []netip.AddrPort) {
 		if l.outside[i][a] && l.at.IsHosts(a) {
 			out = append(out, netip.AddrPortFrom(a, l.Ports[i].Port))
 		}
+	}
+	for _, a := range g.NodePorts {
 		if n := nodePort[ipnet.Family(a)]; l.byGateway && n != 0 {
 			out = append(out, netip.AddrPortFrom(a, n))
 		}

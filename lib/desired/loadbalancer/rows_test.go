@@ -31,10 +31,16 @@ func cluster() Inputs {
 		},
 		Nodes: []service.Node{{Name: "n1", Zone: "east"}, {Name: "n2", Zone: "west"}, {Name: "n3", Zone: "west"}, {Name: "n4", Zone: ""}},
 		Gateways: map[string]Gateway{
-			"gw1": {"n1", []netip.Addr{netip.MustParseAddr("198.18.1.1")}}, "gw2": {"n2", []netip.Addr{netip.MustParseAddr("198.18.1.2")}}, "gw9": {},
+			"gw1": gatewayAt("n1", "198.18.1.1"), "gw2": gatewayAt("n2", "198.18.1.2"), "gw9": {},
 		},
 		Selection: Selection{Userspace: true}, Subnets: pods, Addresses: [2]int{1, 1},
 	}
+}
+
+// gatewayAt is a gateway with one address.
+func gatewayAt(node, addr string) Gateway {
+	at := []netip.Addr{netip.MustParseAddr(addr)}
+	return Gateway{node, at, at}
 }
 
 // balancers are the load balancers of a Service as text, by their names without the common prefix.

@@ -48,7 +48,7 @@ func network() loadbalancer.Inputs {
 	}
 	for _, p := range places {
 		at.Nodes, at.Hosts = append(at.Nodes, p.node), append(at.Hosts, p.addrs[:]...)
-		at.Gateways["gw-"+p.node.Name] = loadbalancer.Gateway{Node: p.node.Name, Addrs: p.addrs[:]}
+		at.Gateways["gw-"+p.node.Name] = loadbalancer.Gateway{Node: p.node.Name, Addrs: p.addrs[:], NodePorts: p.addrs[:]}
 	}
 	slices.SortFunc(at.Hosts, netip.Addr.Compare)
 	return at

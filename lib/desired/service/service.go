@@ -214,6 +214,11 @@ func affinity(s *corev1.Service) int {
 	return int(corev1.DefaultClientIPServiceAffinitySeconds)
 }
 
+// HasNodePorts reports whether a port has a NodePort.
+func (s *Service) HasNodePorts() bool {
+	return slices.ContainsFunc(s.Ports, func(p Port) bool { return p.NodePort != 0 })
+}
+
 // ByNode reports whether a frontend of s has other endpoints on each node.
 func (s *Service) ByNode() bool { return s.Ours && (s.InternalLocal || s.ExternalLocal) }
 
