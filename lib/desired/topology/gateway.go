@@ -49,9 +49,9 @@ type Gateways map[string]Gateway
 const joinFirst = routerHost + 1
 
 // WithGateway returns c with a gateway, in place of an earlier one of that name. The
-// gateway keeps earlier join addresses; else it gets those in g.Join if they are free,
-// else the first that are neither another gateway's nor in taken. The error lists
-// every problem of the input.
+// gateway keeps earlier join addresses; else it gets those in g.Join that are free, and
+// the first that are neither another gateway's nor in taken for the others. The error
+// lists every problem of the input.
 func (c Cluster) WithGateway(name string, g Gateway, taken ...netip.Addr) (Cluster, error) {
 	g.First = c.Gateways[name].First
 	if old, ok := c.Gateways[name]; ok {
@@ -314,7 +314,7 @@ func (g Gateway) text() string {
 func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 	var errs []error
 	network := c.joinNetwork()
-	// Gateways that keep their join addresses come first.
+	// Gateways that keep most of their join addresses come first.
 	order := slices.SortedFunc(maps.Keys(old), func(a, b string) int {
 		return cmp.Or(cmp.Compare(network.displaced(old[a]), network.displaced(old[b])), cmp.Compare(a, b))
 	})

@@ -162,14 +162,51 @@ func TestJoinAddresses(t *testing.T) {
 	if got := ipnet.Join(moved.Gateways["gw5"].Join); got != "100.64.0.5,fd98::5" {
 		t.Errorf("a gateway within the new join subnet moved to %s", got)
 	}
-	if got := ipnet.Join(moved.Gateways["gw8"].Join); got != "100.64.0.6,fd98::6" {
-		t.Errorf("a gateway outside of the new join subnet has %s", got)
+	if got := ipnet.Join(moved.Gateways["gw8"].Join); got != "100.64.0.6,fd98::8" {
+		t.Errorf("a gateway outside of one new join subnet has %s", got)
 	}
 	if _, err := moved.WithGateway("gw10", gateway(10)); err == nil || !strings.Contains(err.Error(), "ran out of IPs for gateway routers: join subnet 100.64.0.0/29 is full") {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff(ipnet.Join(taken.Gateways["gw8"].Join), "100.64.0.8,fd98::8"); diff != "" {
 		t.Errorf("resizing changed the original: %s", diff)
+	}
+}
+
+// A cluster becomes dual stack under its gateways: they keep their join addresses, whatever their names, and get IPv6 addresses
+// with the same host numbers. If it loses a family again, they keep the other one.
+func TestJoinAddressesWithAnotherFamily(t *testing.T) {
+	four, err := New(names.ClusterRouter, prefixes("192.168.0.0/16"), prefixes("100.64.0.0/16"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"z", "m", "a", "b"} {
+		g := gateway(2 + i)
+		g.IPs, g.NextHops = g.IPs[:1], nil
+		four = with(t, four, name, g)
+	}
+	four, _ = four.WithoutGateway("m")
+	all := func(c Cluster, err error) (got []string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range c.Gateways.Names() {
+			got = append(got, name+" "+ipnet.Join(c.Gateways[name].Join))
+		}
+		return got
+	}
+	subnets, join := prefixes("192.168.0.0/16,fd01::/48"), prefixes("100.64.0.0/16,fd98::/64")
+	both, err := four.Resize(subnets, join)
+	if diff := cmp.Diff([]string{"a 100.64.0.4,fd98::4", "b 100.64.0.5,fd98::5", "z 100.64.0.2,fd98::2"}, all(both, err)); diff != "" {
+		t.Errorf("dual stack (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(all(four, nil), all(both.Resize(subnets[:1], join[:1]))); diff != "" {
+		t.Errorf("IPv4 again (-want +got):\n%s", diff)
+	}
+	six, err := four.Resize(subnets, prefixes("100.64.0.0/16,fd98::/126")) // of three addresses the router has one
+	if err == nil || !strings.Contains(err.Error(), "join subnet fd98::/126 is full") || len(six.Gateways) != 2 {
+		t.Errorf("a small subnet: %v, %v", all(six, nil), err)
 	}
 }
 

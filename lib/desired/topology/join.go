@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"ovn-k8s/lib/ipnet"
 	"ovn-k8s/lib/names"
@@ -16,48 +17,71 @@ type joinNetwork struct {
 
 func (c Cluster) joinNetwork() joinNetwork { return joinNetwork{c.Router, c.Join} }
 
-// take returns wish if it is free and one address in each join subnet, else the
-// addresses of the lowest host number that is free in all of them.
+// take returns an address in each join subnet: that of wish if it is free. The others have one host number, that of wish or else
+// the lowest that is free in all of their subnets. So a gateway keeps its address while the cluster becomes dual stack.
 func (n joinNetwork) take(wish []netip.Addr, used map[netip.Addr]bool) ([]netip.Addr, error) {
-	if n.free(wish, used) {
-		return wish, nil
+	kept := n.kept(wish, used)
+	for i, a := range kept {
+		if number, ok := ipnet.Offset(n.subnets[i], a); ok {
+			if addrs, err := n.numbered(number, kept); err == nil && n.free(addrs, used) {
+				return addrs, nil
+			}
+		}
 	}
 	for number := uint64(joinFirst); ; number++ {
-		addrs := make([]netip.Addr, len(n.subnets))
-		for i, s := range n.subnets {
-			if number > ipnet.Hosts(s) {
-				return nil, fmt.Errorf("ran out of IPs for gateway routers: join subnet %s is full", s)
-			}
+		addrs, err := n.numbered(number, kept)
+		if err != nil || n.free(addrs, used) {
+			return addrs, err
+		}
+	}
+}
+
+// numbered returns kept, with the addresses of a host number in place of missing ones.
+func (n joinNetwork) numbered(number uint64, kept []netip.Addr) ([]netip.Addr, error) {
+	addrs := slices.Clone(kept)
+	for i, s := range n.subnets {
+		switch {
+		case kept[i].IsValid():
+		case number > ipnet.Hosts(s):
+			return nil, fmt.Errorf("ran out of IPs for gateway routers: join subnet %s is full", s)
+		default:
 			addrs[i], _ = ipnet.Nth(s, number)
 		}
-		if n.free(addrs, used) {
-			return addrs, nil
-		}
 	}
+	return addrs, nil
 }
 
-// free reports whether a gateway can have addrs on the join switch. An address is
-// not free if its MAC would be that of the cluster router's port there, which is
-// derived from the port's name.
+// kept are those of some addresses that a gateway can have on the join switch, one for each subnet, invalid if there is none. An
+// address is not free if its MAC would be that of the cluster router's port there, which is derived from the port's name.
+func (n joinNetwork) kept(addrs []netip.Addr, used map[netip.Addr]bool) []netip.Addr {
+	out := make([]netip.Addr, len(n.subnets))
+	for i, s := range n.subnets {
+		for _, a := range addrs {
+			number, ok := ipnet.Offset(s, a)
+			if !ok || number < joinFirst || number > ipnet.Hosts(s) || used[a] {
+				continue
+			}
+			if i > 0 || joinMAC([]netip.Addr{a}) != ipnet.RouterMAC(names.RouterToJoin(n.router)) {
+				out[i] = a
+			}
+		}
+	}
+	return out
+}
+
+// free reports whether a gateway can have addrs on the join switch, one in each subnet.
 func (n joinNetwork) free(addrs []netip.Addr, used map[netip.Addr]bool) bool {
-	if len(addrs) != len(n.subnets) || len(addrs) == 0 {
-		return false
-	}
-	for i, a := range addrs {
-		number, ok := ipnet.Offset(n.subnets[i], a)
-		if !ok || number < joinFirst || number > ipnet.Hosts(n.subnets[i]) || used[a] {
-			return false
-		}
-	}
-	return joinMAC(addrs) != ipnet.RouterMAC(names.RouterToJoin(n.router))
+	return len(addrs) > 0 && !slices.Contains(addrs, netip.Addr{}) && slices.Equal(n.kept(addrs, used), addrs)
 }
 
-// displaced is 1 if a gateway needs other join addresses, else 0.
-func (n joinNetwork) displaced(g Gateway) int {
-	if n.free(g.Join, nil) {
-		return 0
+// displaced is the number of other join addresses that a gateway needs.
+func (n joinNetwork) displaced(g Gateway) (missing int) {
+	for _, a := range n.kept(g.Join, nil) {
+		if !a.IsValid() {
+			missing++
+		}
 	}
-	return 1
+	return missing
 }
 
 // within gives join addresses the prefix lengths of their subnets.
