@@ -3,7 +3,6 @@ package topology
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,23 +105,12 @@ func ChangedGateways(old, now Cluster) []string {
 func gatewayInputs(c Cluster) string {
 	var hops, pins [2]bool
 	shortest := [2]int{-1, -1}
-	family := func(a netip.Addr) int {
-		if ipnet.SameFamily(a, netip.IPv4Unspecified()) {
-			return 0
-		}
-		return 1
-	}
-	for _, g := range c.Gateways {
-		for _, a := range g.NextHops {
-			hops[family(a)] = true
-		}
-		for _, p := range g.Rampout {
-			pins[family(p.Addr())] = true
-		}
+	for f, family := range ipnet.Families() {
+		hops[f], pins[f] = c.Gateways.hops(family), c.Gateways.pins(family)
 	}
 	for _, subnets := range c.Nodes {
 		for _, s := range subnets {
-			if f := family(s.Addr()); shortest[f] < 0 || s.Bits() < shortest[f] {
+			if f := ipnet.Family(s.Addr()); shortest[f] < 0 || s.Bits() < shortest[f] {
 				shortest[f] = s.Bits()
 			}
 		}

@@ -173,11 +173,20 @@ func (all Gateways) hops(family netip.Addr) bool {
 // pins reports whether any gateway has egress subnets of a family.
 func (all Gateways) pins(family netip.Addr) bool {
 	for _, g := range all {
-		if slices.ContainsFunc(g.Rampout, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
+		if len(g.pins(family)) > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// pins are the egress subnets of a family. Without an address of the family, packets from there do not go to the gateway, and it has
+// none: or the claim of one host would change rows of all gateways.
+func (g Gateway) pins(family netip.Addr) []netip.Prefix {
+	if _, ok := g.ip(family); !ok {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(g.Rampout), func(p netip.Prefix) bool { return !ipnet.SameFamily(p.Addr(), family) })
 }
 
 // checkGateway returns the problems of g by itself.

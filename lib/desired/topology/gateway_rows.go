@@ -256,20 +256,20 @@ func (c Cluster) GatewayRoutesBut(name string, cut func(family netip.Addr, own b
 			all := everything(join).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+all, nbdb.LogicalRouterStaticRoute{IPPrefix: all, Nexthop: join.String()}))
 		}
-		if c.Gateways.pins(join) {
+		if _, ok := g.ip(join); ok && c.Gateways.pins(join) {
 			// Answers to this gateway must not follow the egress subnets of another one.
 			self := ipnet.Single(join).String()
 			rows = append(rows, route(names.ClusterRouter, name+"/"+self, nbdb.LogicalRouterStaticRoute{IPPrefix: join.String(), Nexthop: join.String()}))
 		}
 	}
-	for _, pin := range g.Rampout {
-		for _, join := range g.Join {
-			if _, ok := g.ip(join); ok && ipnet.SameFamily(join, pin.Addr()) && !cut(join, ipnet.Within([]netip.Prefix{pin}, g.own(c))) {
-				if c.byPolicy(pin) {
-					rows = append(rows, c.inside().pin(name, pin, join)...)
-				} else {
-					rows = append(rows, pinRoute(name, pin, join))
-				}
+	for _, join := range g.Join {
+		for _, pin := range g.pins(join) {
+			switch {
+			case cut(join, ipnet.Within([]netip.Prefix{pin}, g.own(c))):
+			case c.byPolicy(pin):
+				rows = append(rows, c.inside().pin(name, pin, join)...)
+			default:
+				rows = append(rows, pinRoute(name, pin, join))
 			}
 		}
 	}
@@ -340,10 +340,8 @@ func (c Cluster) shortest(family netip.Addr) int {
 func (c Cluster) PinnedByPolicy(family netip.Addr) bool {
 	least := c.shortest(family)
 	for _, g := range c.Gateways {
-		for _, pin := range g.Rampout {
-			if ipnet.SameFamily(pin.Addr(), family) && pin.Bits() > least {
-				return true
-			}
+		if slices.ContainsFunc(g.pins(family), func(pin netip.Prefix) bool { return pin.Bits() > least }) {
+			return true
 		}
 	}
 	return false

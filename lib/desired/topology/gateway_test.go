@@ -210,6 +210,35 @@ func TestJoinAddressesWithAnotherFamily(t *testing.T) {
 	}
 }
 
+// Egress subnets of a family in which their gateway has no address lead nowhere. They change no rows of other gateways and of hosts.
+func TestEgressSubnetsWithoutAnAddress(t *testing.T) {
+	c := dual(t)
+	for i := range 3 {
+		g := gateway(2 + i)
+		g.IPs, g.NextHops = g.IPs[:1], nil
+		c = with(t, c, fmt.Sprint("gw", i), g)
+	}
+	claim := c.Gateways["gw0"]
+	claim.Rampout = prefixes("fd01:0:0:2::/80")
+	pinned := with(t, c, "gw0", claim)
+	if got := ChangedGateways(c, pinned); len(got) > 1 {
+		t.Errorf("it changes %v", got)
+	}
+	if pinned.PinnedByPolicy(netip.IPv6Unspecified()) {
+		t.Error("hosts have rows for it")
+	}
+	for _, name := range c.Gateways.Names() {
+		if diff := cmp.Diff(fmt.Sprint(c.GatewayRoutes(name)), fmt.Sprint(pinned.GatewayRoutes(name))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	claim.IPs = gateway(2).IPs // a first gateway for IPv6: the others have no routes of IPv6
+	six := with(t, c, "gw0", claim)
+	if diff := cmp.Diff(fmt.Sprint(c.GatewayRoutes("gw1")), fmt.Sprint(six.GatewayRoutes("gw1"))); diff != "" || len(six.GatewayRoutes("gw0")) < len(c.GatewayRoutes("gw0"))+2 {
+		t.Errorf("an address of IPv6: %s", diff)
+	}
+}
+
 // A gateway's MAC on the join switch is never the cluster router's.
 func TestJoinMACsDiffer(t *testing.T) {
 	// rtoj-ovn_cluster_router has 00:00:00:11:F3:5F, like 10.17.243.95.
