@@ -170,12 +170,16 @@ func (x *census) delist(c *class) {
 }
 
 // listed returns the shortest lists with all candidate classes of s, each class
-// once. It reports false if s requires no label.
-func (x *census) listed(s labelSelector) (lists [][]*class, total int, ok bool) {
+// once. It reports false if s requires no label, or one with more values than the
+// scope has classes: each rule with named ports would look up all values.
+func (x *census) listed(s labelSelector, in *scope) (lists [][]*class, total int, ok bool) {
 	for _, r := range s.needs {
 		var now [][]*class
 		switch r.op {
 		case metav1.LabelSelectorOpIn:
+			if len(r.values) > 1 && in.fewer(len(r.values)) {
+				continue
+			}
 			for _, v := range r.values {
 				if c := x.own.byLabel[label{r.key, v}]; c != nil {
 					now = append(now, c.classes)

@@ -261,3 +261,22 @@ func TestCompactLeavesNoFormerCensus(t *testing.T) {
 		t.Errorf("%d labels are counted: pods have 50", n)
 	}
 }
+
+// L1: each rule with named ports looks for them among the pods of its policy. However many values select these, it compares no more
+// than the classes of pods in the namespace.
+func TestManyValuesAreNotLookedUp(t *testing.T) {
+	x := populated(100) // each namespace has 5 classes
+	for values, want := range map[int]bool{1: true, 5: true, 6: false, 18_000: false} {
+		need := metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpIn}
+		for i := range values {
+			need.Values = append(need.Values, fmt.Sprint("app-", i))
+		}
+		s, err := newSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{need}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, got := x.census.listed(s, &scope{ns: x.spaces.all["ns-0"]}); got != want {
+			t.Errorf("%d values are looked up: %v", values, got)
+		}
+	}
+}

@@ -118,7 +118,7 @@ func (x *groups) regroup(c *class) {
 
 // eachCandidate calls f with each class in the scope of g that g may select.
 func (x *groups) eachCandidate(g *group, f func(*class)) {
-	lists, total, ok := x.census.listed(g.pods)
+	lists, total, ok := x.census.listed(g.pods, g.scope)
 	if !ok || g.scope.fewer(total) {
 		g.scope.eachClass(f)
 		return
