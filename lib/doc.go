@@ -103,6 +103,7 @@
 //	lib/watcher/health     reports about the hosts of gateways: probes, chassis, declarations; and changes of gateways
 //	lib/watcher/annotations writes the annotations of pods, concurrently
 //	lib/watcher/candidate  says whether a watcher may have the Lease: the connection to the Northbound database
+//	lib/watcher/core       lib/desired as the World of the engine
 //	lib/watcher/garbage    sets the garbage collector, for memory and for a fast start
 //	lib/watcher/identity   tells processes that want the Lease apart
 //	lib/watcher/failures   reports failures of units once, in the log and as Events

@@ -9,8 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/core"
 )
 
 // twoUnits is a World of the units "slow" and "quick", each with one row.
@@ -85,7 +85,7 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	logger.SetOutput(&log)
 	world := &twoUnits{id: "first"}
 	store := &slowStore{begun: make(chan string), release: make(chan struct{}), has: map[nb.Unit]string{}}
-	e := newEngine(&connections{}, logrus.NewEntry(logger), core{desired.NewWorld()}, store)
+	e := newEngine(&connections{}, logrus.NewEntry(logger), core.New(), store)
 	store.changed = func(u nb.Unit) { e.send(func() []nb.Unit { return []nb.Unit{u} }) }
 	e.worlds, e.may.full = world, true
 	clear(e.may.missing)

@@ -11,6 +11,7 @@ import (
 	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/core"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -65,5 +66,5 @@ func leadOnce(t *testing.T, w *Watcher, l *connections) weak.Pointer[desired.Wor
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the engine ended with %v", err)
 	}
-	return weak.Make(e.network.(core).World)
+	return weak.Make(e.network.(core.World).World)
 }

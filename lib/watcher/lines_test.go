@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/core"
 )
 
 // A putWorld lists the names of the objects put.
@@ -32,7 +32,7 @@ func (w *putWorld) Allocate() []nb.Unit { return nil }
 // L1: a pod does not wait until all Services that came before it are recorded.
 func TestPodsDoNotWaitForServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(&connections{}, logrus.NewEntry(logrus.New()), core{desired.NewWorld()}, nil)
+		e := newEngine(&connections{}, logrus.NewEntry(logrus.New()), core.New(), nil)
 		w := &putWorld{}
 		e.worlds = worlds{newMember(w, kube.Kinds())}
 		send := func(o runtime.Object) {

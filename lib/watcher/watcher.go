@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ovn-k8s/lib/config"
-	"ovn-k8s/lib/desired"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/names"
@@ -33,6 +32,7 @@ import (
 	"ovn-k8s/lib/ovsdb"
 	"ovn-k8s/lib/settings"
 	"ovn-k8s/lib/watcher/candidate"
+	"ovn-k8s/lib/watcher/core"
 	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/identity"
 	"ovn-k8s/lib/watcher/records"
@@ -248,7 +248,7 @@ func (w *Watcher) connect(ctx context.Context, cfg config.Config, token func() s
 
 // newEngine returns an engine with an empty World. It writes rows to the Northbound database by transact.
 func (w *Watcher) newEngine(c *connections, transact nbsync.DB) *engine {
-	return newEngine(c, w.log("watcher"), core{desired.NewWorld()}, newNorthbound(c.db, transact, w.log))
+	return newEngine(c, w.log("watcher"), core.New(), newNorthbound(c.db, transact, w.log))
 }
 
 // followed lists the watcher's tables and columns in the Northbound database: those to compare, and the addresses

@@ -2,23 +2,11 @@ package watcher
 
 import (
 	"iter"
-	"net/netip"
 	"reflect"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
-	"ovn-k8s/lib/desired"
-	"ovn-k8s/lib/desired/feature"
-	"ovn-k8s/lib/desired/loadbalancer"
-	"ovn-k8s/lib/desired/pod"
-	"ovn-k8s/lib/desired/service"
-	"ovn-k8s/lib/desired/servicecidr"
-	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/watcher/failures"
@@ -173,66 +161,4 @@ type ClusterWorld interface {
 	Size() int
 	// Compact releases the memory of removed objects.
 	Compact()
-}
-
-// core is the ClusterWorld of lib/desired.
-type core struct{ *desired.World }
-
-// Compare implements ClusterWorld.
-func (n core) Compare(a, b nb.Unit) int { return desired.Compare(a, b) }
-
-// Related implements ClusterWorld.
-func (n core) Related(u nb.Unit) bool { return desired.Related(u) }
-
-// Pod implements ClusterWorld.
-func (n core) Pod(u nb.Unit) (pod.Pod, bool) { return n.Pods.Pod(u) }
-
-// Annotation implements ClusterWorld.
-func (n core) Annotation(u nb.Unit) (pod.Annotation, bool) { return n.Pods.Annotation(u) }
-
-// Mismatch implements ClusterWorld.
-func (n core) Mismatch(u nb.Unit) *feature.Problem { return n.Pods.Mismatch(u) }
-
-// Service implements ClusterWorld.
-func (n core) Service(u nb.Unit) (service.Resolved, bool) { return n.Services.Service(u) }
-
-// ShowPolicies implements ClusterWorld.
-func (n core) ShowPolicies(u nb.Unit) (string, error) { return n.Policies.Show(u) }
-
-// ServiceSummaries implements ClusterWorld.
-func (n core) ServiceSummaries(u nb.Unit) []loadbalancer.Summary {
-	return n.Services.ServiceSummaries(u)
-}
-
-// AnsweredBy implements ClusterWorld.
-func (n core) AnsweredBy(gateway string) []netip.Addr { return n.Answers.AnsweredBy(gateway) }
-
-// Owns implements World.
-func (n core) Owns(u nb.Unit) bool { return desired.Known(u) }
-
-// Object implements World.
-func (n core) Object(u nb.Unit) runtime.Object {
-	if name, ok := topology.NodeOf(u); ok {
-		return kube.Node(name)
-	}
-	if name, ok := topology.HostOf(u); ok {
-		return kube.Node(name)
-	}
-	if s, ok := n.Services.Service(u); ok {
-		return &corev1.Service{ObjectMeta: meta(s.Namespace, s.Name, s.UID)}
-	}
-	if p, ok := n.Policies.Policy(u); ok {
-		return &networkingv1.NetworkPolicy{ObjectMeta: meta(p.Namespace, p.Name, p.UID)}
-	}
-	if name, _ := n.Facts().BadServiceCIDR(); u == servicecidr.Unit && name != "" {
-		return &networkingv1.ServiceCIDR{ObjectMeta: meta("", name, "")}
-	}
-	if p, ok := n.Pods.Pod(u); ok {
-		return &corev1.Pod{ObjectMeta: meta(p.Namespace, p.Name, p.UID)}
-	}
-	return nil
-}
-
-func meta(namespace, name, uid string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}
 }
