@@ -9,6 +9,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/failures"
 )
 
 // A lapse is a time without the Lease.
@@ -21,7 +22,7 @@ type lapse struct {
 var errUnrenewed = errors.New("not renewed in time, as after a pause of this process or its host; or another watcher took it")
 
 // errLapsed is the error of a failed unit while the Lease is lost: it is not tried.
-var errLapsed error = marked{errors.New("waits for the Lease"), ErrPending}
+var errLapsed = failures.Mark(errors.New("waits for the Lease"), ErrPending)
 
 // writeAll writes all units until ctx ends. After it no annotation is on its way any more.
 func (e *engine) writeAll(ctx context.Context) {

@@ -1,8 +1,6 @@
 package watcher
 
 import (
-	"fmt"
-	"runtime"
 	"runtime/debug"
 
 	"ovn-k8s/lib/nb"
@@ -17,11 +15,4 @@ func (e *engine) compact() []nb.Unit {
 	}
 	go debug.FreeOSMemory() // takes a while, and ends by itself
 	return nil
-}
-
-// showMemory prints the memory of the process, in the form of ovs-vswitchd(8).
-func (w *Watcher) showMemory([]string) (string, error) {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return fmt.Sprintf("goroutines:%d heap-kB:%d system-kB:%d\n", runtime.NumGoroutine(), m.HeapAlloc>>10, (m.Sys-m.HeapReleased)>>10), nil
 }

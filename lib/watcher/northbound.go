@@ -12,22 +12,11 @@ import (
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/nbsync"
 	"ovn-k8s/lib/ovsdb"
+	"ovn-k8s/lib/watcher/failures"
 	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/pace"
 	"ovn-k8s/lib/watcher/parts"
 )
-
-// A marked error has a second identity for errors.Is.
-type marked struct {
-	error
-	as error
-}
-
-// Unwrap returns the error itself.
-func (m marked) Unwrap() error { return m.error }
-
-// Is implements errors.Is.
-func (m marked) Is(target error) bool { return target == m.as }
 
 // northbound applies rows to the Northbound database.
 type northbound struct {
@@ -57,9 +46,9 @@ func classify(err error) error {
 	var disk *libovsdb.IOError
 	switch {
 	case errors.Is(err, ovsdb.ErrNotConnected), errors.Is(err, nbsync.ErrDraining), errors.Is(err, parts.ErrHeld): // lib/ovsdb reports the first
-		return marked{err, ErrPending}
+		return failures.Mark(err, ErrPending)
 	case errors.As(err, &disk):
-		return marked{err, ErrOutage}
+		return failures.Mark(err, ErrOutage)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func (w *Watcher) Commands() []daemon.Command {
 	return []daemon.Command{
 		{Name: "reconcile/show", Run: w.showQueue},
 		{Name: "reconcile/resync", Run: w.resync},
-		{Name: "memory/show", Run: w.showMemory},
+		{Name: "memory/show", Run: show.Memory},
 		{Name: "topology/show", Run: w.show(show.Topology)},
 		{Name: "node/show", Usage: "[NODE]", Max: 1, Run: w.show(show.Nodes)},
 		{Name: "gateway/show", Usage: "[GATEWAY]", Max: 1, Run: w.show(show.Gateways)},

@@ -21,6 +21,20 @@ var (
 	ErrOutage = errors.New("outage")
 )
 
+// Mark gives an error a second identity for errors.Is, such as ErrPending.
+func Mark(err, as error) error { return marked{err, as} }
+
+type marked struct {
+	error
+	as error
+}
+
+// Unwrap returns the error itself.
+func (m marked) Unwrap() error { return m.error }
+
+// Is implements errors.Is.
+func (m marked) Is(target error) bool { return target == m.as }
+
 // A Reporter reports failures of units. Thousands may fail for one reason: a full subnet, a full disk, a missing
 // permission. The log gets a line about the first one, and another line that there are more.
 type Reporter struct {
