@@ -108,6 +108,7 @@
 //	lib/watcher/identity   tells processes that want the Lease apart
 //	lib/watcher/failures   reports failures of units once, in the log and as Events
 //	lib/watcher/otherlease waits for a leader with the Lease of another namespace
+//	lib/watcher/permission decides which units may be written, by the Lease and the objects read
 //	lib/watcher/records    records and rows of the commands and of an earlier watcher in the Northbound database
 //	lib/watcher/registry   the copy of the topology in a ConfigMap
 //	lib/watcher/pace       the time between transactions in a burst

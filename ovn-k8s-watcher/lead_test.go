@@ -3,8 +3,6 @@ package main
 import (
 	"io"
 	"net"
-	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -221,31 +219,4 @@ func TestALeaseOfAnotherClock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Section 5 of the findings: a watcher on standby whose token was refused said that the API server did not answer.
-func TestStandbyNamesARefusedToken(t *testing.T) {
-	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
-	w.start("--unixctl="+w.dir+"/first.ctl").becomesActive(1, takeover)
-	target, err := url.Parse(cluster.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.Transport, proxy.FlushInterval = insecure(), -1
-	w.url = httptestServer(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if !strings.Contains(r.URL.Path, "/leases/") {
-			proxy.ServeHTTP(rw, r)
-			return
-		}
-		rw.Header().Set("Content-Type", "application/json")
-		rw.WriteHeader(http.StatusUnauthorized)
-		_, _ = rw.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`))
-	})).URL
-	socket := w.dir + "/second.ctl"
-	w.start("--unixctl=" + socket)
-	w.eventually("the remedy", func() bool {
-		out, _ := exec.Command("ovs-appctl", "-t", socket, "pod/show").CombinedOutput()
-		return strings.Contains(string(out), "standby: the API server refuses this watcher's token or rights: Unauthorized; renew k8s-api-token or k8s-api-token-file")
-	})
 }

@@ -145,6 +145,7 @@ func (h *Helper) serve(ctx context.Context, s settings.Session, ready func()) er
 	defer cluster.Close()
 	*idle = declare.Idle{}
 	e := newEngine(h, cfg, sw)
+	e.objects.Waits = s.Wait
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.restart = func() { cancel(settings.ErrChanged) }

@@ -158,6 +158,9 @@ func (h *Helper) showParts([]string) (string, error) {
 	fmt.Fprintf(t, "management port\t%s\n", v.host.Management)
 	fmt.Fprintf(t, "services\t%d\n", len(v.services))
 	fmt.Fprintf(t, "services known\t%v\n", v.synced)
+	if text := e.objects.Awaited(); text != "" {
+		fmt.Fprintf(t, "waits for\t%s\n", text)
+	}
 	fmt.Fprintf(t, "gateways down\t%v\n", e.monitor)
 	for _, f := range e.loop.Status().Failed {
 		fmt.Fprintf(t, "%s fails\t%v (for %s, tries %d)\n", f.Key, f.Err, time.Since(f.Since).Round(time.Second), f.Tries)

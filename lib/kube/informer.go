@@ -141,12 +141,12 @@ func (f *informer) received() int {
 	return f.lists
 }
 
-// lost tells the subscribers why there are no objects at present.
+// lost tells the subscribers why there are no objects at present, unless they go on without.
 func (f *informer) lost(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.subscribers {
-		if s.Lost != nil {
+		if s.Lost != nil && !(s.Optional && Unavailable(err)) {
 			s.Lost(err)
 		}
 	}

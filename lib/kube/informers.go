@@ -40,7 +40,7 @@ type Subscription struct {
 	// connection, or when another role subscribes later. It must not block.
 	Send func(Event)
 	// Lost gets the reason whenever the objects cannot be listed or watched; the next Replace tells that they can be again.
-	// It must not block. nil: not used.
+	// Optional objects that do not exist, or must not be read, are not lost. It must not block. nil: not used.
 	Lost func(error)
 }
 

@@ -51,6 +51,7 @@ type Session struct {
 	// process. A token that comes with the address of another server is not for this one, for which the former one stays.
 	Token  func() string
 	Switch *vswitch.Switch // nil: none
+	wait   func(reason string)
 }
 
 // A Follower runs the roles of a process with its present settings. A role is run again with new ones when a setting that
@@ -123,6 +124,8 @@ type running struct {
 	reconfigured chan struct{}           // its settings have changed
 	restart      context.CancelCauseFunc // ends the call of Serve
 	ca           string                  // authorities for that call
+
+	report
 }
 
 // Run serves until ctx ends. It returns invalid settings at the start, and permanent errors (Wrong). For other errors of
@@ -184,31 +187,24 @@ func poke(c chan struct{}) {
 
 // run serves a role until ctx or the role ends.
 func (p *process) run(ctx context.Context, r *running, ready func()) error {
-	var served atomic.Bool
-	var last atomic.Value // reason of the last failure, as logged
-	last.Store("")
+	served := false
 	for wait := retryInterval; ; {
 		err := p.serve(ctx, r, func() {
-			served.Store(true)
 			ready()
-			recovered := last.Swap("") != ""
-			if recovered {
-				r.Log.Info("recovered: serving")
-			}
-			if recovered || !r.Quiet {
-				p.status(r, Serving)
-			}
+			p.began(r)
 		})
+		served = r.ended() || served
 		switch {
 		case errors.Is(err, ErrChanged):
 			r.Log.Infof("%v: starting anew", err)
 			continue
-		case err == nil || ctx.Err() != nil || r.ends(err, served.Load()):
+		case err == nil || ctx.Err() != nil || r.ends(err, served):
 			return err
 		}
-		if reason := reconcile.Reason(err); last.Swap(reason) != reason {
+		if reason := reconcile.Reason(err); r.failed != reason {
+			r.failed = reason
 			what := "waiting: "
-			if served.Load() {
+			if served {
 				what = "trying again: "
 			}
 			r.Log.Warn(what + err.Error())
@@ -222,7 +218,7 @@ func (p *process) run(ctx context.Context, r *running, ready func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if served.Load() {
+		if served {
 			wait = min(2*wait, wrongInterval)
 		}
 	}
@@ -261,7 +257,7 @@ func (p *process) session(r *running, restart context.CancelCauseFunc) Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.restart, r.ca = restart, authorities(p.config)
-	s := Session{Config: p.config, Switch: p.Switch}
+	s := Session{Config: p.config, Switch: p.Switch, wait: func(reason string) { p.wait(r, reason) }}
 	if token := p.token(); p.config.APIToken != "" {
 		s.Token = func() string { return token.Load().(string) }
 	}

@@ -87,8 +87,8 @@ func TestASlowUnitHoldsUpNobody(t *testing.T) {
 	store := &slowStore{begun: make(chan string), release: make(chan struct{}), has: map[nb.Unit]string{}}
 	e := newEngine(&connections{}, logrus.NewEntry(logger), core.New(), store)
 	store.changed = func(u nb.Unit) { e.send(func() []nb.Unit { return []nb.Unit{u} }) }
-	e.worlds, e.may.full = world, true
-	clear(e.may.missing)
+	e.worlds, e.may.Full = world, true
+	clear(e.may.Missing)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
 
 	"ovn-k8s/lib/desired/feature"
 	"ovn-k8s/lib/desired/service"
@@ -27,6 +26,7 @@ import (
 	"ovn-k8s/lib/watcher/garbage"
 	"ovn-k8s/lib/watcher/health"
 	"ovn-k8s/lib/watcher/pace"
+	"ovn-k8s/lib/watcher/permission"
 	"ovn-k8s/lib/watcher/records"
 	"ovn-k8s/lib/watcher/registry"
 	"ovn-k8s/lib/watcher/south"
@@ -54,7 +54,7 @@ type engine struct {
 	failures    *failures.Reporter
 	running     *failures.Pods
 	kinds       []kube.Kind             // of the objects to follow
-	may         permission              // to write
+	may         *permission.Permission  // to write
 	fail        context.CancelCauseFunc // ends the engine for good
 	restore     bool                    // the token was removed: write it again
 	lapse       atomic.Pointer[lapse]   // for people; nil: none
@@ -85,13 +85,10 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 	e := &engine{
 		connections: c, log: log, applier: applier, network: network, worlds: newWorlds(network, c.extensions),
 		kinds: append(kube.Kinds(), moreKinds(c.extensions)...),
-		may:   permission{nodes: kube.KindOf(&corev1.Node{}).Name, missing: map[string]bool{topologyKind: true}},
 		next:  newBatch(), unwritten: map[nb.Unit]error{}, fail: func(error) {},
 		records: records.New(c.db),
 	}
-	for _, k := range e.kinds {
-		e.may.missing[k.Name] = true
-	}
+	e.may = permission.New(e.kinds)
 	e.sweep.Sweep = func() {
 		runtime.GC() // or new objects would be spread over the garbage
 		e.send(e.compact)
@@ -101,7 +98,7 @@ func newEngine(c *connections, log *logrus.Entry, network ClusterWorld, applier 
 	e.network.Put(protected(c.config))
 	e.notes = annotations.New(c.cluster, e.network, e.send)
 	e.health = health.New(e.network, e.log, e.send, e.records.Led, func(node, reason, text string) { c.cluster.Warn(kube.Node(node), reason, text) })
-	e.copy = registry.New(c.cluster, c.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.all() })
+	e.copy = registry.New(c.cluster, c.copy(), e.send, func() (topology.Cluster, bool) { return e.network.Facts().Cluster, e.may.All() })
 	e.copy.KeepLost(e.log, func() map[string]bool { return e.network.Facts().Nodes })
 	e.failures = failures.New(e.log, e.send, e.tell)
 	e.running = failures.NewPods(e.network, e.log, e.send, e.tell)
@@ -182,7 +179,7 @@ func (e *engine) checkTerm() {
 // written from then on.
 func (e *engine) checkOwner() {
 	if err := e.records.CheckOwner(e.network.Facts().UID); err != nil {
-		e.may.missing[ownerKind] = true
+		e.may.Missing[permission.Owner] = true
 		e.fail(err)
 	}
 }
@@ -208,7 +205,7 @@ func (e *engine) refreshTopology() []nb.Unit {
 		e.log.Errorf("keeping the former topology: %v", err)
 		return nil
 	case !found:
-		if !e.may.missing[topologyKind] {
+		if !e.may.Missing[permission.Topology] {
 			e.copy.Restoring(e.log, len(e.network.Facts().Cluster.Nodes))
 		}
 		return e.worlds.Units()
@@ -218,16 +215,15 @@ func (e *engine) refreshTopology() []nb.Unit {
 	e.health.HostsChanged()
 	touched := e.network.Put(c)
 	e.health.TellDeclared()
-	return append(touched, e.found(topologyKind)...)
+	return append(touched, e.found(permission.Topology)...)
 }
 
 // found records a complete list of a kind. After the last one, all units are dirty.
 func (e *engine) found(kind string) []nb.Unit {
-	if !e.may.missing[kind] {
+	if !e.may.Find(kind) {
 		return nil
 	}
-	delete(e.may.missing, kind)
-	if len(e.may.missing) > 0 {
+	if len(e.may.Missing) > 0 {
 		return e.gateways()
 	}
 	all := e.all()
@@ -247,16 +243,17 @@ func (e *engine) loadSavedTopology(ctx context.Context) {
 	}
 	e.send(func() []nb.Unit {
 		e.copy.Found(saved)
-		if !e.may.missing[topologyKind] {
+		if !e.may.Missing[permission.Topology] {
 			return []nb.Unit{topology.ClusterUnit}
 		}
 		if saved == nil {
 			e.log.Errorf("waiting: %v", ErrNoClusterRouter)
+			e.may.Lose(permission.Topology, ErrNoClusterRouter)
 			return nil
 		}
 		e.copy.Restoring(e.log, len(saved.Nodes))
 		e.health.HostsChanged()
-		return append(e.network.Put(*saved), e.found(topologyKind)...)
+		return append(e.network.Put(*saved), e.found(permission.Topology)...)
 	})
 }
 
@@ -294,6 +291,11 @@ func (e *engine) subscriptions() (all []kube.Subscription) {
 	for _, k := range e.kinds {
 		all = append(all, kube.Subscription{Kind: k, Latest: true, Send: func(ev kube.Event) {
 			e.loop.SendTo(k.Name, func() []nb.Unit { return e.recordObjects(ev) })
+		}, Lost: func(err error) {
+			e.loop.SendTo(k.Name, func() []nb.Unit { // before the next list
+				e.may.Lose(k.Name, err)
+				return nil
+			})
 		}})
 	}
 	return all
@@ -301,7 +303,7 @@ func (e *engine) subscriptions() (all []kube.Subscription) {
 
 // recordObjects records a change of Kubernetes objects.
 func (e *engine) recordObjects(ev kube.Event) []nb.Unit {
-	if ev.Kind.Name == e.may.nodes {
+	if ev.Kind.Name == permission.Nodes {
 		e.health.HostsChanged()
 	}
 	switch {
@@ -340,8 +342,8 @@ func (e *engine) onDirty(dirty []nb.Unit) (settled []nb.Unit) {
 		settled = e.refreshTopology()
 	}
 	e.foreign = false
-	if !e.may.all() {
-		if e.may.decideGateways() {
+	if !e.may.All() {
+		if e.may.DecideGateways() {
 			settled = append(settled, e.health.Watch()...)
 		}
 		return settled
@@ -363,7 +365,7 @@ func (e *engine) onDirty(dirty []nb.Unit) (settled []nb.Unit) {
 func (e *engine) compute(u nb.Unit) {
 	switch {
 	case !e.worlds.Owns(u):
-	case !e.may.write(u):
+	case !e.may.Write(u):
 		if e.failures.Has(u) {
 			e.next.failed[u] = errLapsed // still
 		}

@@ -13,7 +13,7 @@ import (
 func TestEachKindIsWaitedFor(t *testing.T) {
 	e := (&Watcher{}).newEngine(&connections{}, nil)
 	for _, k := range kube.Kinds() {
-		if !e.may.missing[k.Name] {
+		if !e.may.Missing[k.Name] {
 			t.Errorf("rows of %s would be deleted at a start", k.Name)
 		}
 		w := desired.NewWorld()
@@ -21,7 +21,7 @@ func TestEachKindIsWaitedFor(t *testing.T) {
 		w.Replace(k.Object, slices.Values([]any{k.Object}))
 		w.Remove(k.Object)
 	}
-	if len(e.may.missing) != len(kube.Kinds())+1 {
-		t.Errorf("waiting for %v", e.may.missing)
+	if len(e.may.Missing) != len(kube.Kinds())+1 {
+		t.Errorf("waiting for %v", e.may.Missing)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"ovn-k8s/lib/desired/topology"
@@ -16,6 +17,11 @@ import (
 type lapse struct {
 	since time.Time
 	err   error // why it was released, or lost
+}
+
+// String describes it.
+func (l *lapse) String() string {
+	return fmt.Sprintf("lost since %s (%v): only gateways are written", l.since.UTC().Format(time.RFC3339), l.err)
 }
 
 // errUnrenewed is why the Lease is lost if the last request for it was not refused.
@@ -35,14 +41,14 @@ func (e *engine) regained() []nb.Unit {
 	if e.lapse.Swap(nil) != nil {
 		e.log.Infof("the Lease %s is held again: following the API server, term %d goes on", e.connections.lease(), e.term.Leader().Term)
 	}
-	e.may.full = true
+	e.may.Full = true
 	e.notes.Reset()
 	return e.all()
 }
 
 // lapsed handles the event that the Lease is lost, or was released because of an error, which is logged elsewhere.
 func (e *engine) lapsed(released error) []nb.Unit {
-	e.may.full = false
+	e.may.Full = false
 	l := &lapse{time.Now(), cmp.Or(released, e.connections.cluster.ElectionError(), errUnrenewed)}
 	e.lapse.Store(l)
 	if released == nil {
@@ -53,7 +59,7 @@ func (e *engine) lapsed(released error) []nb.Unit {
 
 // gateways lists the units of gateways if enough is known to decide their state.
 func (e *engine) gateways() (units []nb.Unit) {
-	if !e.may.decideGateways() {
+	if !e.may.DecideGateways() {
 		return nil
 	}
 	for name := range e.network.Facts().Cluster.Gateways {
@@ -64,10 +70,10 @@ func (e *engine) gateways() (units []nb.Unit) {
 
 // southAsked handles the first answer of the Southbound database about hosts, or its absence.
 func (e *engine) southAsked() []nb.Unit {
-	if e.may.asked {
+	if e.may.Asked {
 		return nil
 	}
-	e.may.asked = true
+	e.may.Asked = true
 	return e.gateways()
 }
 
@@ -83,7 +89,7 @@ func (e *engine) tokenRemoved() []nb.Unit {
 	switch {
 	case !e.term.Removed():
 		return nil
-	case !e.may.full:
+	case !e.may.Full:
 		e.log.Warnf("the token external_ids:%s of NB_Global was removed while the Lease is lost: gateways do not fail over until it is held again", names.Leader)
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/permission"
 	"ovn-k8s/test/ovntest"
 	"ovn-k8s/test/require"
 )
@@ -59,23 +60,23 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	onLAN := answer.Unit(netip.MustParseAddr("198.51.100.9"))
 	written := func(what string, gateways, addresses, all bool) {
 		t.Helper()
-		if e.may.write(gateway) != gateways || e.may.write(onLAN) != addresses || e.may.write(other) != all {
-			t.Errorf("%s: gateways %v, addresses on LANs %v, others %v", what, e.may.write(gateway), e.may.write(onLAN), e.may.write(other))
+		if e.may.Write(gateway) != gateways || e.may.Write(onLAN) != addresses || e.may.Write(other) != all {
+			t.Errorf("%s: gateways %v, addresses on LANs %v, others %v", what, e.may.Write(gateway), e.may.Write(onLAN), e.may.Write(other))
 		}
 	}
 	written("nothing is known", false, false, false)
 	if units := e.southAsked(); len(units) != 0 {
 		t.Errorf("gateways are decided about before the topology is known: %v", units)
 	}
-	e.found(topologyKind)
+	e.found(permission.Topology)
 	written("addresses of Nodes are not known", false, false, false)
-	if units := e.found(e.may.nodes); len(units) != 2 {
+	if units := e.found(permission.Nodes); len(units) != 2 {
 		t.Errorf("once gateways can be decided about, these are: %v", units)
 	}
 	written("pods are not known", true, false, false)
-	clear(e.may.missing)
+	clear(e.may.Missing)
 	written("without the Lease", true, true, false)
-	e.may.full = true
+	e.may.Full = true
 	written("with the Lease", true, true, true)
 	e.lapsed(nil)
 	if err := e.lapse.Load().err; err == nil {

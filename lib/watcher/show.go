@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -53,6 +54,38 @@ func (w *Watcher) standby() error {
 	return fmt.Errorf("standby: waiting for the Lease %s, which no other watcher is known to have", lease)
 }
 
+// statusInterval is the time between two looks at what the watcher waits for.
+const statusInterval = 2 * time.Second
+
+// report reports what this watcher waits for, until ctx ends.
+func (w *Watcher) report(ctx context.Context, c *connections) {
+	tick := time.NewTicker(statusInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.wait(w.waits(c))
+		}
+	}
+}
+
+// waits is the reason why this watcher does not do all its work; "": it does, or another one leads.
+func (w *Watcher) waits(c *connections) string {
+	if text := kube.Waiting(c.cluster.ElectionError()); text != "" {
+		return text
+	}
+	e := w.engine.Load()
+	if e == nil {
+		return ""
+	}
+	if l := e.lapse.Load(); l != nil {
+		return l.String()
+	}
+	return e.may.Awaits()
+}
+
 // answerTimeout bounds the time of a command to wait for the engine.
 const answerTimeout = 10 * time.Second
 
@@ -70,6 +103,9 @@ func (w *Watcher) show(text func(show.World, []string) (string, error)) func([]s
 		answers := make(chan answer, 1)
 		e.send(func() []nb.Unit {
 			text, err := text(e.network, args)
+			if awaits := e.may.Awaits(); awaits != "" {
+				text = "! incomplete, waits for " + awaits + "\n" + text
+			}
 			answers <- answer{text, err}
 			return nil
 		})
@@ -100,7 +136,10 @@ func (w *Watcher) showQueue([]string) (string, error) {
 		fmt.Fprintf(t, "leader\t%s\n", e.term.Leader())
 	}
 	if l := e.lapse.Load(); l != nil {
-		fmt.Fprintf(t, "lease\tlost since %s (%v): only gateways are written\n", l.since.UTC().Format(time.RFC3339), l.err)
+		fmt.Fprintf(t, "lease\t%s\n", l)
+	}
+	if awaits := e.may.Awaits(); awaits != "" {
+		fmt.Fprintf(t, "waits for\t%s\n", awaits)
 	}
 	fmt.Fprintf(t, "northbound\t%s\n", remote)
 	fmt.Fprintf(t, "transactions\t%d\n", c.db.Transactions())

@@ -37,7 +37,7 @@ func TestAStartEnds(t *testing.T) {
 	if owners, err := e.applier.Owners(); err != nil || len(owners) == 0 {
 		t.Fatalf("units with rows: %v, %v", owners, err)
 	}
-	for kind := range e.may.missing {
+	for kind := range e.may.Missing {
 		e.found(kind)
 	}
 	if e.start == 0 {

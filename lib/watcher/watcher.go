@@ -84,6 +84,7 @@ type connections struct {
 	process    identity.Process
 	extensions []Extension
 	state      candidate.Connection // of db
+	wait       func(reason string)  // see settings.Session
 }
 
 // lease is the Lease of the active watcher, copy the ConfigMap with a copy of the topology.
@@ -163,6 +164,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	}
 	defer c.cluster.Close()
 	defer c.db.Close()
+	c.wait = s.Wait
 	if err := w.check(ctx, c); err != nil {
 		return err
 	}
@@ -177,6 +179,7 @@ func (w *Watcher) serve(ctx context.Context, s settings.Session, ready func()) e
 	// Leader remembers the latest token: the cache has only that, and terms count on even after its removal.
 	defer records.New(c.db).FollowToken(func() { _, _ = c.db.Leader() })()
 	ready()
+	wg.Go(func() { w.report(ctx, c) })
 	who := kube.Candidate{Identity: c.process.String(), Dead: c.process.Dead, Unable: c.state.Unable, Elected: func(holder string) {
 		if holder != "" && holder != c.process.String() {
 			w.log("watcher").Infof("standby: %s", c.whoLeads(holder))
@@ -297,6 +300,7 @@ func (w *Watcher) check(ctx context.Context, c *connections) error {
 	}
 	if waiting != "" {
 		w.log("watcher").Warn("waiting: " + waiting)
+		c.wait(waiting)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,8 @@ type Objects struct {
 	// Leaving: the node is about to be deleted, or is gone, and shall get no new connections of load balancers. A host without a
 	// Node does not leave.
 	Leaving bool
+	// Waits is called with the reason why objects cannot be read at present, "" without one; nil: not used.
+	Waits func(reason string)
 
 	world    *desired.World
 	resolved map[nb.Unit]*service.Resolved // of the world, as of the last Resolve; another pointer after each change
@@ -61,7 +64,9 @@ type Objects struct {
 	touched  map[nb.Unit]bool              // Services changed since the last Resolve
 	hosts    ports.Hosts                   // as of the last SetHosts, like subnets
 	subnets  []netip.Prefix
-	missing  map[string]bool // names of awaited kinds not known yet
+	missing  map[string]bool  // names of awaited kinds not known yet
+	lost     map[string]error // why kinds cannot be read at present
+	awaited  atomic.Pointer[string]
 	pods     map[pod.Key]hostport.Pod
 	control  map[string]bool               // Nodes of the control plane
 	located  bool                          // whether Nodes are known
@@ -83,7 +88,7 @@ type Parts struct {
 // New returns Objects without any known. externalIPs is whether those of Services are served.
 func New(parts Parts, externalIPs bool) *Objects {
 	o := &Objects{
-		world: desired.NewWorld(), resolved: map[nb.Unit]*service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{},
+		world: desired.NewWorld(), resolved: map[nb.Unit]*service.Resolved{}, touched: map[nb.Unit]bool{}, missing: map[string]bool{}, lost: map[string]error{},
 		pods: map[pod.Key]hostport.Pod{}, Nodes: map[string][]netip.Addr{}, control: map[string]bool{}, parts: parts,
 	}
 	o.world.Put(service.ExternalIPs(externalIPs))
@@ -92,6 +97,7 @@ func New(parts Parts, externalIPs bool) *Objects {
 			o.missing[i.kind().Name] = true
 		}
 	}
+	o.tell()
 	return o
 }
 
@@ -155,12 +161,15 @@ func (o *Objects) Follow(ctx context.Context, log *logrus.Entry, cluster *kube.C
 		s := kube.Subscription{Kind: i.kind(), Node: i.node, Optional: i.node != "", Send: func(ev kube.Event) {
 			send(func() []string { return i.record(ev) })
 		}}
-		if i.refused != nil {
-			s.Lost = func(err error) {
-				if kube.Unavailable(err) {
-					send(i.refused)
+		s.Lost = func(err error) {
+			send(func() []string {
+				if i.refused != nil && kube.Unavailable(err) {
+					return i.refused()
 				}
-			}
+				o.lost[i.kind().Name] = err
+				o.tell()
+				return nil
+			})
 		}
 		all = append(all, s)
 	}
@@ -193,8 +202,25 @@ func (i Input) kind() kube.Kind { return kube.KindOf(i.object) }
 func (o *Objects) known(k kube.Kind) bool {
 	awaited := o.missing[k.Name]
 	delete(o.missing, k.Name)
+	delete(o.lost, k.Name)
+	o.tell()
 	return awaited
 }
+
+// tell tells which objects are awaited.
+func (o *Objects) tell() {
+	text := kube.Awaited(o.missing, o.lost)
+	o.awaited.Store(&text)
+	if len(o.lost) == 0 {
+		text = "" // they come now
+	}
+	if o.Waits != nil {
+		o.Waits(text)
+	}
+}
+
+// Awaited is the function of kube for these objects. It may be called at any time.
+func (o *Objects) Awaited() string { return *o.awaited.Load() }
 
 // takeService records changes of Services and of their endpoints, for Resolve, which finds the parts touched.
 func (o *Objects) takeService(ev kube.Event) []string {

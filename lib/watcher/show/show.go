@@ -2,6 +2,7 @@
 package show
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,6 +65,9 @@ func Topology(n World, _ []string) (string, error) {
 	return b.String(), err
 }
 
+// errUnassigned is the reason if addresses have not been assigned yet.
+var errUnassigned = errors.New("not assigned yet")
+
 // Pods prints the assignments of pods, or the reason why there is none.
 func Pods(n World, args []string) (string, error) {
 	units := unitsOf(n, pod.UnitPrefix, args)
@@ -83,6 +87,9 @@ func Pods(n World, args []string) (string, error) {
 		a, ok := n.Annotation(u)
 		if !ok {
 			_, err := n.Rows(u)
+			if err == nil {
+				err = errUnassigned
+			}
 			fmt.Fprintf(t, "%s\t%s\t-\t-\t%v\n", p.Key, p.Node, err)
 			continue
 		}
