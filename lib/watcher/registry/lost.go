@@ -13,11 +13,11 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Northbound database from a backup lacks the nodes that joined since. The copy has them, and would be written over. A
-// command may as well have removed them while nobody followed the database: nothing tells the two apart. So nothing is
-// written back. The copy keeps them under other keys, and people are told.
+// A Northbound database from a backup lacks the nodes and gateways that joined since, and has former subnets of nodes. The copy
+// has the later ones, and would be written over. A command may as well have changed them while nobody followed the database:
+// nothing tells the two apart. So nothing is written back. The copy keeps them under other keys, and people are told.
 
-// KeepLost has the copy keep nodes and gateways that a record read anew lacks. nodes returns the Nodes of Kubernetes. Until
+// KeepLost has the copy keep nodes, with their subnets, and gateways that a record read anew lacks. nodes returns the Nodes of Kubernetes. Until
 // Found was called nothing is copied.
 func (y *Copy) KeepLost(log *logrus.Entry, nodes func() map[string]bool) {
 	y.log, y.nodes, y.reread = log, nodes, true
@@ -54,13 +54,21 @@ func (y *Copy) lack(c topology.Cluster) {
 	numbered := lost[names.NumberedBy] != "" // the master of ovnkube gives Nodes their former subnets
 	maps.Copy(lost, before)
 	now, nodes := c.Registry(), y.nodes()
+	all := maps.Clone(lost)
 	var told []string
 	for key, value := range lost {
 		node, text := about(key, value)
 		recorded, has := now[key]
-		if node != "" && (has || !nodes[node]) || node == "" && recorded == value {
+		own := names.NodePrefix + node
+		// alone: its host is no node. moved: pods there have addresses of the former subnets.
+		alone := strings.HasPrefix(key, names.GatewayPrefix) && !nodes[node] && all[own] == "" && now[own] == ""
+		moved := has && key == own && y.bad == nil
+		switch {
+		case node != "" && has && !moved, node != "" && !nodes[node] && !alone, recorded == value:
 			delete(lost, key)
 			continue
+		case moved:
+			text = fmt.Sprintf("node %s (%s, and the record has %s)", node, value, recorded)
 		}
 		if _, known := before[key]; !known && node != "" && !numbered {
 			found = true
@@ -108,8 +116,8 @@ func (y *Copy) tell(lost []string) {
 	if more := len(lost) - most; more > 0 {
 		lost = append(lost[:most:most], fmt.Sprintf("and %d more", more))
 	}
-	text := fmt.Sprintf("the record of the topology lacks what its copy has, and Kubernetes has the Nodes: %s; if the Northbound database is from a backup, "+
-		"repeat minion-init and gateway-init there, with the same subnets: the ConfigMap %s has all in keys with %s; if they were removed, delete these Nodes", strings.Join(lost, ", "), y.name, names.LostPrefix)
+	text := fmt.Sprintf("the record of the topology lacks what its copy has: %s; if the Northbound database is from a backup, "+
+		"repeat minion-init and gateway-init there, with the same subnets: the ConfigMap %s has all in keys with %s; if they were removed, delete their Nodes, and the keys of gateways without a Node while no watcher runs", strings.Join(lost, ", "), y.name, names.LostPrefix)
 	y.log.Error(text)
 	y.event("TopologyLost", text)
 }

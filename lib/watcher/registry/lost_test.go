@@ -179,3 +179,49 @@ func TestANameTooLongForTheCopy(t *testing.T) {
 		t.Errorf("Events %s, log:\n%s", k.events, out)
 	}
 }
+
+// A record from a backup may also lack a gateway whose host is no node, and have former subnets of a node. Both are kept until
+// the record has them again. Those of Nodes that are gone are not.
+func TestLostGatewaysAndSubnetsAreKept(t *testing.T) {
+	const node0, node1, node2 = "node-0000.example.com", "node-0001.example.com", "node-0002.example.com"
+	full := largeTopology(t, 3)
+	gone, alone := full.Gateways[node2], full.Gateways[node0]
+	alone.Node, alone.Chassis = "", "chassis-gw"
+	full.Gateways = map[string]topology.Gateway{node2: gone, "gw": alone}
+	k := newKeeper(&api{}, full)
+	delete(k.nodes, node2)
+	k.Found(nil)
+	k.Present(true)
+	k.write(t)
+	k.current = nodesOnly(t, 2)
+	k.current.Nodes[node1] = full.Nodes[node2]
+	k.Present(true)
+	k.write(t)
+	lost := map[string]string{names.NodePrefix + node1: "10.128.1.0/24", names.GatewayPrefix + "gw": full.Registry()[names.GatewayPrefix+"gw"]}
+	if got := lostOf(k.data); !maps.Equal(got, lost) {
+		t.Errorf("kept: %v\nwant %v", got, lost)
+	}
+	const text = "lacks what its copy has: gateway gw, node " + node1 + " (10.128.1.0/24, and the record has 10.128.2.0/24); if"
+	if strings.Count(k.out.String(), text) != 1 || fmt.Sprint(k.events) != "[TopologyLost]" {
+		t.Errorf("Events %s, log:\n%s", k.events, &k.out)
+	}
+
+	next := newKeeper(&api{data: k.data}, k.current)
+	next.nodes = k.nodes
+	c, err := next.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Found(c)
+	next.Present(true)
+	next.write(t)
+	if got := lostOf(next.data); !maps.Equal(got, lost) || len(next.events) > 0 {
+		t.Errorf("the next process keeps %v, Events %s", got, next.events)
+	}
+	next.current = nodesOnly(t, 2)
+	next.current.Gateways = map[string]topology.Gateway{"gw": alone}
+	next.write(t)
+	if got := lostOf(next.data); len(got) > 0 {
+		t.Errorf("recorded again, and kept: %v", got)
+	}
+}
