@@ -2,14 +2,17 @@
 package failures
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"ovn-k8s/lib/desired/policy"
 	"ovn-k8s/lib/kube"
 	"ovn-k8s/lib/nb"
 )
@@ -45,8 +48,17 @@ type Reporter struct {
 	units   map[string]int   // number of failing units by cause
 	held    map[nb.Unit]bool // units to be retried after an outage
 	lines   *lines
-	probing bool // a retry of one held unit is scheduled
+	probing bool              // a retry of one held unit is scheduled
+	untold  map[nb.Unit]error // Events about them are to be written
+	told    int               // Events during this eventPause
 }
+
+// At most eventBatch Events are written in eventPause: client-go drops those of more than 1 000 that wait for the API server
+// (k8s.io/client-go/tools/record, maxQueuedEvents).
+const (
+	eventBatch = 200
+	eventPause = 5 * time.Second
+)
 
 type failure struct {
 	cause string
@@ -55,7 +67,7 @@ type failure struct {
 
 // New returns a Reporter. The goroutine that calls the functions of send owns it. tell writes an Event about a unit.
 func New(log *logrus.Entry, send func(func() []nb.Unit), tell func(nb.Unit, error)) *Reporter {
-	return &Reporter{send: send, tell: tell, of: map[nb.Unit]failure{}, units: map[string]int{}, held: map[nb.Unit]bool{}, lines: newLines(log, send)}
+	return &Reporter{send: send, tell: tell, of: map[nb.Unit]failure{}, units: map[string]int{}, held: map[nb.Unit]bool{}, lines: newLines(log, send), untold: map[nb.Unit]error{}}
 }
 
 // add records the failure of a unit, and returns the number of units with this cause. It returns 0 for a known
@@ -81,6 +93,7 @@ func (r *Reporter) end(u nb.Unit) bool {
 	}
 	delete(r.of, u)
 	delete(r.held, u)
+	delete(r.untold, u)
 	if r.units[was.cause]--; r.units[was.cause] == 0 {
 		delete(r.units, was.cause)
 	}
@@ -120,9 +133,38 @@ func (r *Reporter) Report(tried []nb.Unit, failed map[nb.Unit]error) {
 		if errors.Is(err, ErrOutage) {
 			r.held[u] = true
 		}
-		r.tell(u, err)
+		r.untold[u] = err
 	}
+	r.tellNext()
 	r.probe(over)
+}
+
+// tellNext writes Events about failures, policies first: a pod may be open to others without one. More follow after a while.
+func (r *Reporter) tellNext() {
+	if len(r.untold) == 0 || r.told == eventBatch {
+		return
+	}
+	policies := func(u nb.Unit) int {
+		if strings.HasPrefix(string(u), policy.UnitPrefix) {
+			return 0
+		}
+		return 1
+	}
+	order := slices.SortedFunc(maps.Keys(r.untold), func(a, b nb.Unit) int { return cmp.Or(policies(a)-policies(b), cmp.Compare(a, b)) })
+	if r.told == 0 {
+		time.AfterFunc(eventPause, func() {
+			r.send(func() []nb.Unit {
+				r.told = 0
+				r.tellNext()
+				return nil
+			})
+		})
+	}
+	for _, u := range order[:min(len(order), eventBatch-r.told)] {
+		r.tell(u, r.untold[u])
+		delete(r.untold, u)
+		r.told++
+	}
 }
 
 // probeInterval is the interval of retries with one unit during an outage of the API server, or of the database's

@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
@@ -52,4 +54,51 @@ func TestAnObjectInTurnsHasFewLines(t *testing.T) {
 	expect()
 	turn(1)
 	expect("warning is bad")
+}
+
+// Thousands of units that fail at once have an Event each, at a pace that client-go does not drop, and policies first. Those that
+// recover meanwhile have none.
+func TestEventsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, _ := test.NewNullLogger()
+		events, told := make(chan func() []nb.Unit, 100), []nb.Unit{}
+		r := New(logrus.NewEntry(logger), func(ev func() []nb.Unit) { events <- ev }, func(u nb.Unit, _ error) { told = append(told, u) })
+		const pods = 5 * eventBatch / 2
+		tried, failed := []nb.Unit{}, map[nb.Unit]error{}
+		add := func(u nb.Unit) {
+			tried, failed[u] = append(tried, u), errors.New("the subnet is full")
+		}
+		for i := range pods {
+			add(nb.Unit(fmt.Sprintf("pod/default/p%04d", i)))
+		}
+		add("policy/default/a")
+		r.Report(tried, failed)
+		r.Report(tried, failed)
+		if len(told) != eventBatch || told[0] != "policy/default/a" {
+			t.Errorf("%d at once, the first about %s", len(told), told[0])
+		}
+		last := tried[pods-1]
+		delete(failed, last)
+		r.Report(tried, failed)
+		for range 4 {
+			time.Sleep(eventPause)
+			synctest.Wait()
+			for before := len(told); len(events) > 0; {
+				if (<-events)(); len(told) > before+eventBatch {
+					t.Errorf("%d at once", len(told)-before)
+				}
+			}
+		}
+		slices.Sort(told)
+		if n := len(slices.Compact(told)); n != pods || len(told) != n || slices.Contains(told, last) {
+			t.Errorf("%d Events about %d units, want %d", len(told), n, pods)
+		}
+		if failed[last] = errors.New("is bad"); r.told != 0 {
+			t.Errorf("%d Events count after a pause", r.told)
+		}
+		r.Report(tried, failed)
+		if told[len(told)-1] != last {
+			t.Error("a single failure has no Event at once")
+		}
+	})
 }

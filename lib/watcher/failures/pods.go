@@ -10,13 +10,6 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Events about mismatches: at most mismatchBatch at once, the others after mismatchPause.
-// A conversion to dual stack makes one for each running pod.
-const (
-	mismatchBatch = 200
-	mismatchPause = 5 * time.Second
-)
-
 // A World finds failures of running pods.
 type World interface {
 	// Mismatch returns the problem of a pod with other addresses than assigned.
@@ -45,7 +38,7 @@ func NewPods(network World, log *logrus.Entry, send func(func() []nb.Unit), tell
 }
 
 // Mismatches writes an Event about each running pod among units with other addresses than assigned, once. The
-// log names the first one.
+// log names the first one. A conversion to dual stack makes one for each running pod.
 func (p *Pods) Mismatches(units []nb.Unit) {
 	told := 0
 	for _, u := range units {
@@ -61,7 +54,7 @@ func (p *Pods) Mismatches(units []nb.Unit) {
 			continue
 		case p.told[u] == problem.Message:
 			continue
-		case told == mismatchBatch:
+		case told == eventBatch:
 			p.postpone(u)
 			continue
 		}
@@ -80,7 +73,7 @@ func (p *Pods) Mismatches(units []nb.Unit) {
 // postpone checks a pod again after a while.
 func (p *Pods) postpone(u nb.Unit) {
 	if len(p.later) == 0 {
-		time.AfterFunc(mismatchPause, func() {
+		time.AfterFunc(eventPause, func() {
 			p.send(func() []nb.Unit {
 				units := make([]nb.Unit, 0, len(p.later))
 				for u := range p.later {
@@ -104,7 +97,7 @@ func (p *Pods) Disconnected(down map[string]bool) {
 			now[pod.Unit] = true
 			continue
 		}
-		if told == mismatchBatch {
+		if told == eventBatch {
 			continue // next time
 		}
 		now[pod.Unit] = true

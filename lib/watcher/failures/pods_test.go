@@ -57,8 +57,8 @@ func TestDisconnectedPodsAreToldOnce(t *testing.T) {
 	add("z", 50)
 	p.Disconnected(down)
 	first := maps.Clone(p.disconnected)
-	add("a", mismatchBatch+10)
-	for _, want := range []int{50 + mismatchBatch, 60 + mismatchBatch} {
+	add("a", eventBatch+10)
+	for _, want := range []int{50 + eventBatch, 60 + eventBatch} {
 		p.Disconnected(down)
 		if len(first) != 50 || len(p.disconnected) != want {
 			t.Errorf("%d pods at first, then %d, want %d", len(first), len(p.disconnected), want)
