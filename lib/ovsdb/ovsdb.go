@@ -90,7 +90,8 @@ type Options struct {
 	Unindexed bool
 	// AnyMember accepts a cluster member other than the leader. Its copy of the database may lag behind.
 	AnyMember bool
-	// Reading is called while a new connection reads the tables, every few seconds unless nothing came; nil: not used.
+	// Reading is called when a new connection begins to read the tables, and meanwhile every few seconds unless nothing came;
+	// nil: not used.
 	Reading func()
 	// Log gets changes of the connection's state; nil is silent.
 	Log *logrus.Entry

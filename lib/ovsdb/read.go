@@ -15,6 +15,7 @@ import (
 // read reads the tables of a new connection, without a limit as long as the server is alive.
 func (d *dialer) read(ctx context.Context, c *conn) error {
 	start := time.Now()
+	d.progress() // the server answers; another one may have taken all of dialTimeout before
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})

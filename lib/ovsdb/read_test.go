@@ -153,7 +153,7 @@ func TestReadingFromAFrozenServer(t *testing.T) {
 	}
 }
 
-// The progress of reading the tables is reported, and silence is not.
+// The begin of reading the tables and its progress are reported, and silence is not.
 func TestProgressOfReadingIsReported(t *testing.T) {
 	s := newServer(t, nbSchema)
 	s.nbctl("ls-add", "a", "--", "set", "logical_switch", "a", "external_ids:long="+strings.Repeat("x", 40000))
@@ -173,6 +173,11 @@ func TestProgressOfReadingIsReported(t *testing.T) {
 		opened <- err
 	}()
 	<-r.asked
+	select {
+	case <-progress: // the server answers
+	default:
+		t.Error("the begin is not reported")
+	}
 	for range 3 {
 		r.release <- struct{}{} // for 4 kB at most
 		<-progress

@@ -15,9 +15,9 @@ import (
 
 const (
 	// Patience is the time without a connection after which the leader releases the Lease. A database that is started again,
-	// or an election in its cluster, takes less. While a new connection reads the database, the time begins anew with each
-	// progress, up to a limit since the loss: if the server is slow, other watchers read as long, and another leader gains
-	// nothing. If the way of the leader alone is slow, another watcher may have a connection.
+	// or an election in its cluster, takes less. While a new connection reads the database, the time begins anew at the
+	// begin and with each progress, up to a limit since the loss: if the server is slow, other watchers read as long, and
+	// another leader gains nothing. If the way of the leader alone is slow, another watcher may have a connection.
 	Patience = 15 * time.Second
 	// leastLimit is the limit after a short first reading: with 1 000 hosts that connect anew, reading may take a minute.
 	leastLimit = 3 * time.Minute
