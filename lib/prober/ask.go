@@ -20,6 +20,8 @@ const stagger = 40 * time.Millisecond
 // An Answer is the result of a probe.
 type Answer struct {
 	Alive    bool       // the host itself answered
+	At       netip.Addr // at this address
+	Here     bool       // and is this host: its networks may be cut off
 	Rejector netip.Addr // or else the firewall that rejected the probe
 }
 
@@ -38,7 +40,13 @@ func ask(ctx context.Context, addrs []netip.Addr) Answer {
 	for asked, done := 0, 0; done < cap(answers); {
 		if asked < cap(answers) {
 			to := netip.AddrPortFrom(addrs[asked%len(addrs)], ports[asked/len(addrs)])
-			go func() { answers <- dial(ctx, to, addrs) }()
+			go func() {
+				a := dial(ctx, to, addrs)
+				if a.Alive {
+					a.At, a.Here = to.Addr(), here(to)
+				}
+				answers <- a
+			}()
 			asked++
 		}
 		var next <-chan time.Time

@@ -41,6 +41,17 @@ func dial(ctx context.Context, to netip.AddrPort, addrs []netip.Addr) Answer {
 	return Answer{}
 }
 
+// here reports whether an address is this host's: then packets to it have it as their source.
+func here(to netip.AddrPort) bool {
+	conn, err := net.Dial("udp", to.String()) // sends nothing
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	from, _ := netip.ParseAddrPort(conn.LocalAddr().String())
+	return from.Addr() == to.Addr()
+}
+
 // openErrorQueue returns a second descriptor of a socket for reading ICMP errors (ip(7), IP_RECVERR), or -1.
 func openErrorQueue(fd int, to netip.Addr) int {
 	level, option := unix.SOL_IP, unix.IP_RECVERR

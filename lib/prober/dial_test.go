@@ -61,6 +61,9 @@ func TestRejectionsOfFirewalls(t *testing.T) {
 					got = dial(ctx, netip.AddrPortFrom(tt.to, ports[0]), []netip.Addr{tt.to})
 					cancel()
 				}
+				if here(netip.AddrPortFrom(tt.to, ports[0])) {
+					t.Error("another host's address is here")
+				}
 				return nil
 			}))
 			if got.Alive != tt.alive || got.Rejector.IsValid() != tt.reject {

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,8 @@ const (
 	aliveAfter = 2
 	// Probes are ignored if our own timers were late by more than lateness: this process did not run.
 	lateness = confirmInterval
+	// metLately is two intervals, and ends before the last two misses: so all addresses are probed before a verdict.
+	metLately = (misses - 2) * confirmInterval
 )
 
 // Interval is the time between two probes of each of n hosts. All together, at most 1 000 probes are sent a second.
@@ -38,14 +41,25 @@ func Interval(n int) time.Duration {
 type Prober struct {
 	changed func()                                     // must not block
 	probe   func(context.Context, []netip.Addr) Answer // replaced by tests
-	mu      sync.Mutex                                 // guards targets
+	mu      sync.Mutex                                 // guards targets, reached and met
 	targets map[string]*target                         // by name
+	reached int                                        // number of targets that answered at a tunnel address
+	met     time.Time                                  // when another host answered there
 	renewed chan struct{}                              // holds one token after targets were added or removed
+}
+
+// A Host has the addresses to probe.
+type Host struct {
+	Tunnels []netip.Addr // packets for its gateway go there
+	// Others are probed, too, while the network of the tunnels may be out of this process's reach: a firewall may drop probes
+	// there. Later they count for nothing: a dead host's address may have moved to another one.
+	Others []netip.Addr
 }
 
 // A target is one host.
 type target struct {
-	addrs     []netip.Addr
+	Host
+	answered  netip.Addr // the tunnel address of the last answer
 	unhealthy bool
 	row       int        // misses in a row; for an unhealthy host, answers in a row
 	rejector  netip.Addr // the firewall rejecting the last probe; invalid: none
@@ -56,21 +70,22 @@ func New(changed func()) *Prober {
 	return &Prober{changed: changed, probe: ask, targets: map[string]*target{}, renewed: make(chan struct{}, 1)}
 }
 
-// Watch sets the hosts to probe: their names and addresses. unhealthy is the initial state of a new host.
-func (p *Prober) Watch(hosts map[string][]netip.Addr, unhealthy func(name string) bool) {
+// Watch sets the hosts to probe, by name. unhealthy is the initial state of a new host.
+func (p *Prober) Watch(hosts map[string]Host, unhealthy func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.targets)
 	maps.DeleteFunc(p.targets, func(name string, _ *target) bool { _, ok := hosts[name]; return !ok })
 	renewed := len(p.targets) != before
-	for name, addrs := range hosts {
+	for name, h := range hosts {
 		t := p.targets[name]
 		if t == nil {
 			t, renewed = &target{unhealthy: unhealthy(name)}, true
 			p.targets[name] = t
 		}
-		t.addrs = addrs
+		t.Host = h
 	}
+	p.count()
 	if renewed {
 		select {
 		case p.renewed <- struct{}{}:
@@ -155,7 +170,8 @@ func (p *Prober) names() map[string]bool {
 
 // follow probes one host each Interval until ctx ends, and after a miss each confirmInterval.
 func (p *Prober) follow(ctx context.Context, name string) {
-	spread := rand.Float64() // of the first pause, so that hosts are not probed all at once
+	// The first pause differs, so that hosts are not probed all at once. Before its end all have answered once: see addrs.
+	spread := (1 + rand.Float64()) / 2
 	for ctx.Err() == nil {
 		began := time.Now()
 		p.round(ctx, name)
@@ -213,13 +229,33 @@ func (p *Prober) interval() time.Duration {
 	return Interval(len(p.targets))
 }
 
+// addrs are the addresses of a host that count: only those of its tunnels once one of them has answered. A process that starts
+// after the host's end does not know. Then it counts that most hosts answered there: with fewer, it may be one that lies. But if
+// no other host answers there now, the network of the tunnels may be cut off from this host, and all addresses count.
 func (p *Prober) addrs(name string) []netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.targets[name]; t != nil {
-		return t.addrs
+	switch t := p.targets[name]; {
+	case t == nil:
+		return nil
+	case len(t.Tunnels) > 0 && (t.reached() || 2*p.reached > len(p.targets)) && time.Since(p.met) < metLately:
+		return t.Tunnels
+	default:
+		return slices.Concat(t.Tunnels, t.Others)
 	}
-	return nil
+}
+
+// reached reports whether one of the tunnels' addresses has answered.
+func (t *target) reached() bool { return slices.Contains(t.Tunnels, t.answered) }
+
+// count counts the hosts reached.
+func (p *Prober) count() {
+	p.reached = 0
+	for _, t := range p.targets {
+		if t.reached() {
+			p.reached++
+		}
+	}
 }
 
 func (p *Prober) answered(name string, a Answer) {
@@ -228,6 +264,15 @@ func (p *Prober) answered(name string, a Answer) {
 	t := p.targets[name]
 	if t == nil {
 		return
+	}
+	if slices.Contains(t.Tunnels, a.At) {
+		if !a.Here {
+			p.met = time.Now()
+		}
+		if t.answered != a.At {
+			t.answered = a.At
+			p.count()
+		}
 	}
 	changed := t.rejector != a.Rejector
 	t.rejector = a.Rejector

@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +16,8 @@ import (
 
 // A connection and a refused connection are both answers.
 func TestAnswers(t *testing.T) {
-	if a := ask(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}); !a.Alive {
-		t.Error("a refused connection is no answer")
+	if a := ask(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")}); !a.Alive || a.At.String() != "127.0.0.1" || !a.Here {
+		t.Errorf("a refused connection is no answer of this host: %+v", a)
 	}
 	l, err := net.Listen("tcp", "127.0.0.2:6081")
 	if err != nil {
@@ -36,6 +38,7 @@ type network struct {
 	mu    sync.Mutex
 	delay map[string]time.Duration // by address; negative: no answer
 	asked map[string]int
+	here  string // this host's address
 }
 
 func (n *network) set(addr string, delay time.Duration) {
@@ -52,21 +55,22 @@ func (n *network) take() map[string]int {
 }
 
 func (n *network) ask(ctx context.Context, addrs []netip.Addr) Answer {
-	addr := addrs[0].String()
 	n.mu.Lock()
-	n.asked[addr]++
-	delay := n.delay[addr]
-	n.mu.Unlock()
-	if delay < 0 {
-		delay = time.Hour
+	n.asked[addrs[0].String()]++
+	at, delay := addrs[0], time.Hour
+	for _, a := range addrs {
+		if d := n.delay[a.String()]; d >= 0 && d < delay {
+			at, delay = a, d
+		}
 	}
+	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	select {
 	case <-ctx.Done():
 		return Answer{}
 	case <-time.After(delay):
-		return Answer{Alive: true}
+		return Answer{Alive: true, At: at, Here: at.String() == n.here}
 	}
 }
 
@@ -79,11 +83,11 @@ func world(t *testing.T, n int, f func(*Prober, *network, *[]map[string]bool)) {
 		changed := make(chan struct{}, 1000)
 		p = New(func() { changed <- struct{}{} })
 		p.probe = net.ask
-		hosts := map[string][]netip.Addr{}
+		hosts := map[string]Host{}
 		addr := netip.MustParseAddr("10.0.0.0")
 		for range n {
 			addr = addr.Next()
-			hosts[addr.String()] = []netip.Addr{addr}
+			hosts[addr.String()] = Host{Tunnels: []netip.Addr{addr}}
 			net.set(addr.String(), time.Millisecond)
 		}
 		p.Watch(hosts, func(string) bool { return false })
@@ -171,10 +175,81 @@ func TestProbesAreBounded(t *testing.T) {
 	}
 }
 
+// Other addresses of a host may be in another network than its tunnels, or have moved to another host.
+func TestOtherAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		what               string
+		here               string
+		first, then, again string // silent addresses: from the start, 10 s later, 10 s later
+		dead               [3]string
+	}{
+		{what: "a dead host's address has moved", then: "a", dead: [3]string{"", "a", ""}},
+		{what: "it had before this process started", first: "a", dead: [3]string{"a", "", ""}},
+		{what: "another one ends, and both return", first: "a", then: "a b", dead: [3]string{"a", "a b", ""}},
+		{what: "the tunnels have a network of their own", first: "a b c", then: "a b c A", again: "a b c", dead: [3]string{"", "a", ""}},
+		{what: "only one host answers there, or lies", first: "a b", then: "a b B", again: "a b A", dead: [3]string{"", "b", "a"}},
+		{what: "the network of the tunnels is cut off from this host", here: "c", then: "a b", again: "a b A", dead: [3]string{"", "", "a"}},
+		{what: "from all", then: "a b c", dead: [3]string{}},
+		{what: "another host than this one is cut off", here: "c", then: "b", dead: [3]string{"", "b", ""}},
+		{what: "no tunnel is known", here: "x", first: "x", then: "x X", again: "x", dead: [3]string{"", "x", ""}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			addr := func(name string) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, name[0]}) }
+			n := &network{delay: map[string]time.Duration{}, asked: map[string]int{}, here: addr(tt.here + "0").String()}
+			var changes atomic.Int32
+			p := New(func() { changes.Add(1) })
+			p.probe = n.ask
+			hosts := map[string]Host{}
+			for _, name := range []string{"a", "b", "c"} {
+				hosts[name] = Host{[]netip.Addr{addr(name)}, []netip.Addr{addr(strings.ToUpper(name))}}
+			}
+			if tt.here == "x" {
+				hosts["x"] = Host{nil, []netip.Addr{addr("X")}}
+			}
+			set := func(silent string) {
+				for name := range hosts {
+					for _, a := range []string{name, strings.ToUpper(name)} {
+						n.set(addr(a).String(), time.Millisecond)
+						if strings.Contains(silent, a) {
+							n.set(addr(a).String(), -1)
+						}
+					}
+				}
+			}
+			set(tt.first)
+			var before []string
+			if tt.dead[0] != "" { // it stays so
+				before = append(before, tt.dead[0])
+			}
+			p.Watch(hosts, func(name string) bool { return slices.Contains(before, name) })
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { p.Run(ctx) })
+			for i, silent := range []string{tt.first, tt.then, tt.again} {
+				set(silent)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				got, other := slices.Sorted(maps.Keys(p.Unhealthy())), 0
+				for name := range hosts {
+					if slices.Contains(got, name) != slices.Contains(before, name) {
+						other++
+					}
+				}
+				if text := strings.Join(got, " "); text != tt.dead[i] || changes.Swap(0) != int32(other) {
+					t.Errorf("%s: with %q silent, %q are dead, want %q, each once", tt.what, silent, text, tt.dead[i])
+				}
+				before = got
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	var changes int
 	p := New(func() { changes++ })
-	hosts := map[string][]netip.Addr{"a": nil, "b": nil}
+	hosts := map[string]Host{"a": {}, "b": {}}
 	p.Watch(hosts, func(name string) bool { return name == "b" })
 	unhealthy := func(what string, changed int, want ...string) {
 		t.Helper()
@@ -209,7 +284,7 @@ func TestVerdicts(t *testing.T) {
 	if got := p.Rejected(); len(got) != 1 || got["a"].String() != "192.0.2.1" {
 		t.Errorf("rejected are %v", got)
 	}
-	p.Watch(map[string][]netip.Addr{"b": nil}, nil)
+	p.Watch(map[string]Host{"b": {}}, nil)
 	if len(p.targets) != 1 || p.missed("a", false) != true {
 		t.Error("a host stays that is not watched")
 	}
@@ -223,7 +298,7 @@ func TestASingleHostIsNotProbed(t *testing.T) {
 		if got := n.take(); len(got) > 0 {
 			t.Errorf("probed %v", got)
 		}
-		addrs := map[string][]netip.Addr{a: {netip.MustParseAddr(a)}, b: {netip.MustParseAddr(b)}}
+		addrs := map[string]Host{a: {Tunnels: []netip.Addr{netip.MustParseAddr(a)}}, b: {Tunnels: []netip.Addr{netip.MustParseAddr(b)}}}
 		p.Watch(addrs, func(string) bool { return true })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

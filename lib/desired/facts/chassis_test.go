@@ -32,3 +32,22 @@ func TestNodePortsStartAtTheGateway(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// Packets for a gateway go to the tunnels of its host: to those in the Southbound database, while it has any.
+func TestGatewayHosts(t *testing.T) {
+	recorded, first, second, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("198.51.100.1")
+	f := Facts{Addresses: map[string][]netip.Addr{"n1": {first, other}}}
+	f.Cluster.Gateways = topology.Gateways{"gw": {Chassis: "c1", Tunnel: recorded, Node: "n1"}, "old": {Chassis: "c2"}}
+	for _, tt := range []struct {
+		tunnels Tunnels
+		want    GatewayHost
+	}{
+		{nil, GatewayHost{[]netip.Addr{recorded}, []netip.Addr{first, other}}},
+		{Tunnels{"c1": {first, second}}, GatewayHost{[]netip.Addr{first, second}, []netip.Addr{other}}},
+	} {
+		f.reserved.tunnels = tt.tunnels
+		if got := f.GatewayHosts(); fmt.Sprint(got["gw"]) != fmt.Sprint(tt.want) || fmt.Sprint(got["old"]) != "{[] []}" || len(got) != 2 {
+			t.Errorf("%v: got %v", tt.tunnels, got)
+		}
+	}
+}

@@ -91,20 +91,26 @@ func (f *Facts) DeclaredDown(gateway string) bool {
 // DeadGateways lists the gateways that are down in at least one family.
 func (f *Facts) DeadGateways() []string { return slices.Sorted(maps.Keys(f.Outages)) }
 
-// GatewayHosts returns the addresses to probe on the host of each gateway.
-func (f *Facts) GatewayHosts() map[string][]netip.Addr {
-	hosts := map[string][]netip.Addr{}
+// A GatewayHost has the addresses of a gateway's host, for probes.
+type GatewayHost struct {
+	Tunnels []netip.Addr // those in the Southbound database, or else the recorded one
+	Others  []netip.Addr // of its Node: one of them may have moved to another host, or be in another network
+}
+
+// GatewayHosts returns the host of each gateway.
+func (f *Facts) GatewayHosts() map[string]GatewayHost {
+	hosts := map[string]GatewayHost{}
 	for name, g := range f.Cluster.Gateways {
-		var addrs []netip.Addr
-		if g.Tunnel.IsValid() {
-			addrs = append(addrs, g.Tunnel)
+		h := GatewayHost{Tunnels: f.reserved.tunnels[g.Chassis]}
+		if len(h.Tunnels) == 0 && g.Tunnel.IsValid() {
+			h.Tunnels = []netip.Addr{g.Tunnel}
 		}
 		for _, a := range f.Addresses[g.NodeIn(f.Cluster)] {
-			if !slices.Contains(addrs, a) {
-				addrs = append(addrs, a)
+			if !slices.Contains(h.Tunnels, a) {
+				h.Others = append(h.Others, a)
 			}
 		}
-		hosts[name] = addrs
+		hosts[name] = h
 	}
 	return hosts
 }

@@ -68,15 +68,20 @@ func (h *Health) Watch() []nb.Unit {
 	}
 	h.hostsChanged = false
 	led := sync.OnceValue(h.led)
-	h.prober.Watch(h.network.Facts().GatewayHosts(), func(name string) bool {
+	hosts := map[string]prober.Host{}
+	for name, host := range h.network.Facts().GatewayHosts() {
+		hosts[name] = prober.Host(host)
+	}
+	h.prober.Watch(hosts, func(name string) bool {
 		gateways := led()
 		return gateways != nil && !gateways[name]
 	})
 	return h.network.Put(facts.Silent(h.prober.Unhealthy()))
 }
 
-// SetChassis records the hosts in the Southbound database.
+// SetChassis records the hosts in the Southbound database. Their tunnels were recorded before.
 func (h *Health) SetChassis(chassis facts.Registered) []nb.Unit {
+	h.HostsChanged()
 	return h.reportTransitions(func() []nb.Unit { return h.network.Put(chassis) })
 }
 
@@ -116,10 +121,14 @@ func (h *Health) reportTransitions(record func() []nb.Unit) []nb.Unit {
 	return touched
 }
 
-// addressesOf are the addresses of a gateway's host, for people.
+// addressesOf are the addresses of a gateway's host to be opened for probes, for people.
 func addressesOf(n World, gateway string) string {
 	var all []string
-	for _, a := range n.Facts().GatewayHosts()[gateway] {
+	host := n.Facts().GatewayHosts()[gateway]
+	if len(host.Tunnels) == 0 {
+		host.Tunnels = host.Others
+	}
+	for _, a := range host.Tunnels {
 		all = append(all, a.String())
 	}
 	if all == nil {
