@@ -6,33 +6,19 @@ import (
 	"net/netip"
 	"testing"
 
-	"ovn-k8s/lib/config"
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
 	"ovn-k8s/lib/watcher/permission"
-	"ovn-k8s/test/ovntest"
-	"ovn-k8s/test/require"
 )
 
 // idleEngine returns an engine of a watcher without a reachable API server. It is not run.
 func idleEngine(t *testing.T) *engine {
 	t.Helper()
-	require.Nothing(t, require.Central, ovntest.Missing())
-	central, err := ovntest.Start(ovntest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(central.Close)
 	var w Watcher
-	l, err := w.connect(t.Context(), config.Config{NB: []string{central.NB}, APIServer: "http://127.0.0.1:1"}, func() string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(l.cluster.Close)
-	t.Cleanup(l.db.Close)
+	l := unreachable(t, &w)
 	return w.newEngine(l, l.db)
 }
 

@@ -28,7 +28,7 @@ type tenure struct {
 	log         *logrus.Entry
 
 	mu      sync.Mutex // guards running
-	running *running   // the latest, nil if there was none
+	running *running   // nil: none, or it has ended: its World takes much memory
 }
 
 // A running is an engine, running or ended.
@@ -163,6 +163,9 @@ func (t *tenure) start(term *ovsdb.Term) *running {
 		if errors.As(r.err, new(records.Foreign)) {
 			t.cancel(r.err)
 		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.running = nil
 	}()
 	return r
 }
