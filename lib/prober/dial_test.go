@@ -2,8 +2,10 @@ package prober
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,6 +72,44 @@ func TestRejectionsOfFirewalls(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// W2: the kernel of a firewall limits its rejections, for all hosts behind it together.
+func TestRejectionsAreLimited(t *testing.T) {
+	require.Nothing(t, require.Node, host.Missing())
+	fabric, err := host.NewFabric()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fabric.Close)
+	asks := newHost(t, host.Options{Name: "asks", Fabric: fabric})
+	far := newHost(t, host.Options{Name: "far", Fabric: fabric, Outside: true})
+	rule := exec.Command("nsenter", "--net="+fabric.Netns(), "iptables", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT", "--reject-with", "icmp-host-prohibited")
+	if out, err := rule.CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	var verdicts atomic.Int32
+	p := New(func() { verdicts.Add(1) })
+	p.probe = func(ctx context.Context, addrs []netip.Addr) (a Answer) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		_ = probe.In(asks.Netns(), func() error {
+			a = dial(ctx, netip.AddrPortFrom(addrs[0], ports[0]), addrs)
+			return nil
+		})
+		return a
+	}
+	hosts := map[string]Host{}
+	for i := range 10 {
+		hosts[fmt.Sprint("gateway", i)] = Host{Tunnels: []netip.Addr{far.IPv4()}}
+	}
+	p.Watch(hosts, func(string) bool { return false })
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	p.Run(ctx)
+	if dead := p.Unhealthy(); len(dead) > 0 || len(p.Rejected()) < 3 || int(verdicts.Load()) != len(p.Rejected()) {
+		t.Errorf("unhealthy are %v, rejected %v, after %d changes", dead, p.Rejected(), verdicts.Load())
 	}
 }
 

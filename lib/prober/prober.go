@@ -30,6 +30,10 @@ const (
 	lateness = confirmInterval
 	// metLately is two intervals, and ends before the last two misses: so all addresses are probed before a verdict.
 	metLately = (misses - 2) * confirmInterval
+	// rejectedLately is several times the interval between two ICMP errors of a firewall: see limited.
+	rejectedLately = 5 * time.Second
+	// hearing is the time that a firewall needs to reject a probe of one host more.
+	hearing = 3 * time.Second
 )
 
 // Interval is the time between two probes of each of n hosts. All together, at most 1 000 probes are sent a second.
@@ -41,11 +45,13 @@ func Interval(n int) time.Duration {
 type Prober struct {
 	changed func()                                     // must not block
 	probe   func(context.Context, []netip.Addr) Answer // replaced by tests
-	mu      sync.Mutex                                 // guards targets, reached and met
+	mu      sync.Mutex                                 // guards the fields below
 	targets map[string]*target                         // by name
 	reached int                                        // number of targets that answered at a tunnel address
 	met     time.Time                                  // when another host answered there
-	renewed chan struct{}                              // holds one token after targets were added or removed
+	// rejected has the time of each firewall's last rejection.
+	rejected map[netip.Addr]time.Time
+	renewed  chan struct{} // holds one token after targets were added or removed
 }
 
 // A Host has the addresses to probe.
@@ -62,12 +68,14 @@ type target struct {
 	answered  netip.Addr // the tunnel address of the last answer
 	unhealthy bool
 	row       int        // misses in a row; for an unhealthy host, answers in a row
-	rejector  netip.Addr // the firewall rejecting the last probe; invalid: none
+	rejector  netip.Addr // the firewall that rejected a probe since the last answer; invalid: none
+	since     time.Time  // the time of the first probe
+	heard     bool       // there was an answer or a rejection
 }
 
 // New returns a Prober. It calls changed after each change of Unhealthy or Rejected.
 func New(changed func()) *Prober {
-	return &Prober{changed: changed, probe: ask, targets: map[string]*target{}, renewed: make(chan struct{}, 1)}
+	return &Prober{changed: changed, probe: ask, targets: map[string]*target{}, rejected: map[netip.Addr]time.Time{}, renewed: make(chan struct{}, 1)}
 }
 
 // Watch sets the hosts to probe, by name. unhealthy is the initial state of a new host.
@@ -80,7 +88,7 @@ func (p *Prober) Watch(hosts map[string]Host, unhealthy func(name string) bool) 
 	for name, h := range hosts {
 		t := p.targets[name]
 		if t == nil {
-			t, renewed = &target{unhealthy: unhealthy(name)}, true
+			t, renewed = &target{unhealthy: unhealthy(name), since: time.Now()}, true
 			p.targets[name] = t
 		}
 		t.Host = h
@@ -108,7 +116,7 @@ func (p *Prober) Unhealthy() map[string]bool {
 }
 
 // Rejected returns hosts with probes rejected by a firewall in between, and its address. The state of these hosts is
-// unknown; they count as healthy.
+// unknown; they count as healthy while it rejects probes.
 func (p *Prober) Rejected() map[string]netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +183,7 @@ func (p *Prober) follow(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		p.round(ctx, name)
-		interval := time.Duration(spread * float64(p.interval()))
+		interval := time.Duration(spread * float64(p.interval(name)))
 		spread = 1
 		pause(ctx, interval-time.Since(began))
 	}
@@ -223,10 +231,16 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (p *Prober) interval() time.Duration {
+// interval is the time between two probes of a host. Behind a rejecting firewall it is longer: nothing will be known, and the
+// firewall has rejections left for other hosts.
+func (p *Prober) interval(name string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Interval(len(p.targets))
+	interval := Interval(len(p.targets))
+	if t := p.targets[name]; t != nil && t.rejector.IsValid() && !t.unhealthy {
+		interval *= misses
+	}
+	return interval
 }
 
 // addrs are the addresses of a host that count: only those of its tunnels once one of them has answered. A process that starts
@@ -274,12 +288,16 @@ func (p *Prober) answered(name string, a Answer) {
 			p.count()
 		}
 	}
-	changed := t.rejector != a.Rejector
-	t.rejector = a.Rejector
+	if !a.Alive {
+		maps.DeleteFunc(p.rejected, func(_ netip.Addr, at time.Time) bool { return time.Since(at) > rejectedLately })
+		p.rejected[a.Rejector] = time.Now()
+	}
+	changed := t.rejector.IsValid() == a.Alive
+	t.rejector, t.heard = a.Rejector, true
 	switch {
 	case !t.unhealthy:
 		t.row = 0
-	case t.row+1 < aliveAfter:
+	case a.Alive && t.row+1 < aliveAfter:
 		t.row++
 	default:
 		t.unhealthy, t.row, changed = false, 0, true
@@ -289,8 +307,26 @@ func (p *Prober) answered(name string, a Answer) {
 	}
 }
 
+// limited reports whether silence means nothing: firewalls send few ICMP errors, Linux one a second to us for all hosts behind it
+// (icmp(7), icmp_ratelimit). So it takes long until each host was rejected once, and others count as rejected until then.
+func (p *Prober) limited(t *target) bool {
+	rejected := func(t *target) bool {
+		return t.rejector.IsValid() && time.Since(p.rejected[t.rejector]) < rejectedLately
+	}
+	if t.heard {
+		return rejected(t)
+	}
+	all := 0
+	for _, o := range p.targets {
+		if rejected(o) {
+			all++
+		}
+	}
+	return time.Since(t.since) < time.Duration(all)*hearing
+}
+
 // missed records a missing answer; late means that this process did not run, and the probe is ignored. It reports
-// whether the host is unhealthy.
+// whether further probes can wait.
 func (p *Prober) missed(name string, late bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,10 +336,15 @@ func (p *Prober) missed(name string, late bool) bool {
 		return true
 	case t.unhealthy || late:
 		t.row = 0
+	case t.heard && p.limited(t):
+		t.row = 0
+		return true
 	case t.row+1 < misses:
 		t.row++
+	case !t.heard && p.limited(t):
+		t.row = 0
 	default:
-		t.unhealthy, t.row, t.rejector = true, 0, netip.Addr{}
+		t.unhealthy, t.row = true, 0
 		p.changed()
 	}
 	return t.unhealthy

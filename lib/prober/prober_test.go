@@ -3,6 +3,7 @@ package prober
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -246,6 +247,68 @@ func TestOtherAddresses(t *testing.T) {
 	}
 }
 
+// A firewall sends few ICMP errors for all hosts behind it: silence of these means nothing until it rejects no more.
+func TestRejectedHosts(t *testing.T) {
+	for _, behind := range []int{1, 5, 60} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			rejects, asked, tokens, refilled := true, 0, [2]float64{6, 6}, [2]time.Time{time.Now(), time.Now()} // of two firewalls
+			var changes atomic.Int32
+			p := New(func() { changes.Add(1) })
+			p.probe = func(ctx context.Context, addrs []netip.Addr) Answer {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				switch way := rand.IntN(2); {
+				case addrs[0].String() == a:
+					return Answer{Alive: true, At: addrs[0]}
+				case addrs[0].String() != b && rejects:
+					tokens[way] = min(6, tokens[way]+time.Since(refilled[way]).Seconds())
+					if refilled[way] = time.Now(); tokens[way] >= 1 {
+						tokens[way]--
+						return Answer{Rejector: netip.AddrFrom4([4]byte{192, 0, 2, byte(way)})}
+					}
+				}
+				return Answer{}
+			}
+			hosts := map[string]Host{a: {Tunnels: []netip.Addr{netip.MustParseAddr(a)}}}
+			for i := range behind {
+				addr := netip.AddrFrom4([4]byte{10, 0, 1, byte(i)})
+				hosts[addr.String()] = Host{Tunnels: []netip.Addr{addr}}
+			}
+			p.Watch(hosts, func(string) bool { return false })
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { p.Run(ctx) })
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if len(p.Unhealthy()) > 0 || len(p.Rejected()) != behind || int(changes.Load()) != behind {
+				t.Errorf("%d hosts: unhealthy are %v, rejected %v after %d changes", behind, p.Unhealthy(), p.Rejected(), changes.Load())
+			}
+			if most := (behind*2 + 5) * 600; asked > most {
+				t.Errorf("%d hosts: %d probes", behind, asked)
+			}
+			hosts[b] = Host{Tunnels: []netip.Addr{netip.MustParseAddr(b)}} // nobody has it
+			p.Watch(hosts, func(string) bool { return false })
+			time.Sleep(hearing*time.Duration(behind) + 3*time.Second)
+			synctest.Wait()
+			if got := p.Unhealthy(); len(got) != 1 || !got[b] {
+				t.Errorf("%d hosts: with one that is dead, unhealthy are %v", behind, got)
+			}
+			mu.Lock()
+			rejects = false
+			mu.Unlock()
+			time.Sleep(rejectedLately + 5*time.Second)
+			synctest.Wait()
+			if got := p.Unhealthy(); len(got) != behind+1 {
+				t.Errorf("%d hosts: without rejections, unhealthy are %v", behind, got)
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	var changes int
 	p := New(func() { changes++ })
@@ -278,9 +341,12 @@ func TestVerdicts(t *testing.T) {
 	unhealthy("too few misses in a row", 1)
 	p.missed("a", false)
 	unhealthy("misses in a row", 2, "a")
+	p.answered("a", Answer{Rejector: netip.MustParseAddr("192.0.2.9")})
 	p.answered("a", Answer{Rejector: netip.MustParseAddr("192.0.2.1")})
-	p.answered("a", Answer{Rejector: netip.MustParseAddr("192.0.2.1")})
-	unhealthy("rejected", 4)
+	for range 2 * misses {
+		p.missed("a", false)
+	}
+	unhealthy("rejected", 3)
 	if got := p.Rejected(); len(got) != 1 || got["a"].String() != "192.0.2.1" {
 		t.Errorf("rejected are %v", got)
 	}

@@ -90,7 +90,7 @@ func (h *Health) probed() []nb.Unit {
 	h.probesStale.Store(false) // before reading
 	rejected := h.prober.Rejected()
 	for name, by := range rejected {
-		if h.rejected[name] != by {
+		if !h.rejected[name].IsValid() {
 			h.log.WithField("gateway", name).Warnf("the firewall %s rejects probes of its host %s: only the Southbound database tells when it ends; let TCP port %d or %d through", by, addressesOf(h.network, name), prober.Ports()[0], prober.Ports()[1])
 		}
 	}
