@@ -90,7 +90,7 @@ func randomGatewayChange(t *testing.T, r *rand.Rand, w *World) (string, []nb.Uni
 		return "chassis unknown", w.Put(facts.Registered(nil))
 	}
 	for _, n := range some() {
-		set[fmt.Sprint("chassis", n)] = true
+		set[fmt.Sprint("chassis", n)] = r.IntN(4) > 0
 	}
 	return fmt.Sprint("chassis ", set), w.Put(facts.Registered(set))
 }
@@ -165,6 +165,8 @@ func TestDeadGateways(t *testing.T) {
 		{"all are registered", facts.Registered{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw3"},
 		{"all answer", facts.Silent{}, "gw1 gw2 gw3"},
 		{"a Southbound database made anew", facts.Registered{}, "gw1 gw2 gw3"},
+		{"it fills again", facts.Registered{"chassis1": true, "chassis2": false, "chassis3": false}, "gw1 gw2 gw3"},
+		{"one stays away", facts.Registered{"chassis1": true, "chassis2": false}, "gw1 gw2"},
 		// H8, H11: hosts unable to forward packets.
 		{"all are registered again", facts.Registered{"chassis1": true, "chassis2": true, "chassis3": true}, "gw1 gw2 gw3"},
 		{"one declares another mode down", facts.Declared{"chassis1": "local"}, "gw1 gw2 gw3"},

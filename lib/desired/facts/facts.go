@@ -140,12 +140,14 @@ func (f *Facts) Absent() map[string]string {
 // IsRegistered says whether a chassis is in the Southbound database: "yes", "no", or "unknown".
 func (f *Facts) IsRegistered(chassis string) string {
 	switch {
-	case f.Registered == nil || chassis == "":
+	case chassis == "":
 		return "unknown"
 	case f.Registered[chassis]:
 		return "yes"
+	case f.Registered.lacks(chassis):
+		return "no"
 	}
-	return "no"
+	return "unknown"
 }
 
 // RegisteredNode reports whether the host of a node is in the Southbound database.

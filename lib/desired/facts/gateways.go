@@ -11,8 +11,14 @@ import (
 // Silent are the gateways on unhealthy hosts.
 type Silent map[string]bool
 
-// Registered are the hosts in the Southbound database, by system-id. nil means unknown.
+// Registered are the hosts in the Southbound database, by system-id. nil means unknown, and so does false for a host.
 type Registered map[string]bool
+
+// lacks reports whether a host is known not to be registered.
+func (r Registered) lacks(chassis string) bool {
+	_, has := r[chassis]
+	return r != nil && !has
+}
 
 // Declared are the modes of gateways that a host declares down, by system-id: the value of names.GatewayDownOption.
 type Declared map[string]string
@@ -49,7 +55,7 @@ func (f Families) Of(a netip.Addr) bool {
 func (f *Facts) outages() Outages {
 	gone, down := map[string]bool{}, map[string]bool{}
 	for name, g := range f.Cluster.Gateways {
-		if f.Silent[name] || f.Registered != nil && !f.Registered[g.Chassis] {
+		if f.Silent[name] || f.Registered.lacks(g.Chassis) {
 			gone[name], down[name] = true, true
 		}
 		if f.DeclaredDown(name) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -40,13 +41,17 @@ type Health struct {
 	declared []string // the reported gateways declared down by their hosts
 	// hostsChanged: the hosts of gateways may differ from those known to the prober.
 	hostsChanged bool
+	awaited      awaited
+	forget       *time.Timer // ends the wait for hosts, at until
+	until        time.Time
 	probesStale  atomic.Bool // an event to read the prober's results is on its way
 }
 
 // New returns the Health of a network. send hands over events. led returns the gateways with routes to them in the
 // database, nil if unknown: a gateway without routes was down before. warn writes an Event on a Node.
 func New(network World, log *logrus.Entry, send func(func() []nb.Unit), led func() map[string]bool, warn func(node, reason, text string)) *Health {
-	h := &Health{network: network, log: log, send: send, led: led, warn: warn, hostsChanged: true}
+	h := &Health{network: network, log: log, send: send, led: led, warn: warn, hostsChanged: true, awaited: awaited{hosts: map[string]bool{}}}
+	h.forget = time.AfterFunc(patience, func() { h.send(h.forgetAwaited) })
 	h.prober = prober.New(func() {
 		if !h.probesStale.Swap(true) {
 			h.send(h.probed)
@@ -56,7 +61,10 @@ func New(network World, log *logrus.Entry, send func(func() []nb.Unit), led func
 }
 
 // Run probes hosts until ctx ends.
-func (h *Health) Run(ctx context.Context) { h.prober.Run(ctx) }
+func (h *Health) Run(ctx context.Context) {
+	defer h.forget.Stop()
+	h.prober.Run(ctx)
+}
 
 // HostsChanged makes the next Watch compare the hosts.
 func (h *Health) HostsChanged() { h.hostsChanged = true }
@@ -79,10 +87,23 @@ func (h *Health) Watch() []nb.Unit {
 	return h.network.Put(facts.Silent(h.prober.Unhealthy()))
 }
 
-// SetChassis records the hosts in the Southbound database. Their tunnels were recorded before.
-func (h *Health) SetChassis(chassis facts.Registered) []nb.Unit {
+// SetChassis records the rows of hosts in the Southbound database, by system-id. Their tunnels were recorded before.
+func (h *Health) SetChassis(rows map[string]string) []nb.Unit {
 	h.HostsChanged()
-	return h.reportTransitions(func() []nb.Unit { return h.network.Put(chassis) })
+	if h.awaited.see(rows) {
+		h.until = time.Now().Add(patience)
+		h.forget.Reset(patience)
+	}
+	return h.reportTransitions(func() []nb.Unit { return h.network.Put(h.awaited.registered()) })
+}
+
+// forgetAwaited makes hosts unregistered that did not come back.
+func (h *Health) forgetAwaited() []nb.Unit {
+	if len(h.awaited.hosts) == 0 || time.Now().Before(h.until) {
+		return nil
+	}
+	clear(h.awaited.hosts)
+	return h.SetChassis(h.awaited.rows)
 }
 
 // probed records the unhealthy hosts of gateways, and reports firewalls that reject the probes.

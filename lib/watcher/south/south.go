@@ -89,12 +89,12 @@ func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 		tellDatapath()
 		tellDeclared()
 		sendHosts(func() []nb.Unit {
-			chassis, tunnels, ok := sb.Hosts()
-			if !ok {
+			rows, tunnels := chassisRows(sb), sb.Tunnels()
+			if rows == nil || tunnels == nil {
 				return nil // keep the last known state
 			}
 			touched := f.World.Put(facts.Tunnels(tunnels))
-			touched = append(touched, f.Health.SetChassis(chassis)...)
+			touched = append(touched, f.Health.SetChassis(rows)...)
 			return append(touched, f.Asked()...)
 		})
 	}
@@ -112,6 +112,19 @@ func (f *Follower) serve(ctx context.Context, sb *southbound.DB) {
 	})()
 	tell()
 	_ = sb.Run(ctx, tell, nil) // ends with ctx
+}
+
+// chassisRows are the rows of hosts, by system-id. They are nil without a connection.
+func chassisRows(sb *southbound.DB) map[string]string {
+	all := sb.Cache()
+	if all == nil {
+		return nil
+	}
+	rows := map[string]string{}
+	for uuid, m := range all.Table(sbdb.ChassisTable).RowsShallow() {
+		rows[m.(*sbdb.Chassis).Name] = uuid
+	}
+	return rows
 }
 
 // onePending returns a Send for one waiting function at a time, without the later ones: it reads the state of all events.
