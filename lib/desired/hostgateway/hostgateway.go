@@ -56,6 +56,8 @@ type Decision struct {
 	// Move is a NIC to be moved to Gateway.Interface, a bridge, before the host can be the gateway. Then the addresses and
 	// next hops are unknown: decide again after the move.
 	Move string
+	// LeftOut are the reasons against families that the gateway does not have, though there are default routes.
+	LeftOut []string
 }
 
 // Decide computes the gateway. The error says what is missing.
@@ -77,21 +79,39 @@ func Decide(o Options, h Host) (Decision, error) {
 	if in := h.Interfaces[d.Interface].Bridge; o.Mode == topology.Physical && in != "" && in != names.IntegrationBridge {
 		return Decision{}, fmt.Errorf("%s is a port of bridge %s: take it out of the bridge, or give another gateway-interface, or gateway-mode shared", d.Interface, in)
 	}
+	if err := h.connect(o, &d); err != nil {
+		return Decision{}, err
+	}
+	return d, nil
+}
+
+// connect adds addresses and next hops of the families with both. It fails without any, and for a family that was asked for, or
+// that the gateway has: its address may come back.
+func (h Host) connect(o Options, d *Decision) error {
+	var missing error
 	for _, family := range h.families() {
 		via, ok := h.nextHop(o.NextHops, d.Interface, family)
 		if !ok {
 			continue
 		}
 		address, ok := h.address(d.Interface, via)
-		if !ok {
-			return Decision{}, fmt.Errorf("interface %s of the gateway has the next hop %s, but no address of IPv%d: give it one, or another gateway-interface", d.Interface, via, version(family))
+		if ok {
+			d.IPs, d.NextHops = append(d.IPs, address), append(d.NextHops, via)
+			continue
 		}
-		d.IPs, d.NextHops = append(d.IPs, address), append(d.NextHops, via)
+		missing = fmt.Errorf("interface %s of the gateway has the next hop %s, but no address of IPv%d: give it one, or another gateway-interface", d.Interface, via, version(family))
+		if slices.Contains(o.NextHops, via) || slices.ContainsFunc(h.Present, func(p netip.Prefix) bool { return ipnet.SameFamily(p.Addr(), family) }) {
+			return missing
+		}
+		d.LeftOut = append(d.LeftOut, fmt.Sprintf("interface %s of the gateway has the default route via %s, but no address of IPv%d: the gateway is without this family until you give it one", d.Interface, via, version(family)))
 	}
-	if len(d.IPs) == 0 {
-		return Decision{}, fmt.Errorf("no default route leads through %s, the interface of the gateway: add one, or give gateway-nexthop, or another gateway-interface", d.Interface)
+	switch {
+	case len(d.IPs) > 0:
+		return nil
+	case missing != nil:
+		return missing
 	}
-	return d, nil
+	return fmt.Errorf("no default route leads through %s, the interface of the gateway: add one, or give gateway-nexthop, or another gateway-interface", d.Interface)
 }
 
 // Egress returns the node's subnets of the gateway's families: the node's pods leave by their own gateway while it is up.

@@ -59,6 +59,7 @@ func parse(text string) Host {
 const (
 	fresh   = "lo - 127.0.0.1/8; eth0 - 192.0.2.11/24 2001:db8::11/64; default 192.0.2.1 eth0; default fe80::1 eth0"
 	shared  = "eth0 breth0; breth0 breth0 192.0.2.11/24 2001:db8::11/64; default 192.0.2.1 breth0; default fe80::1 breth0"
+	half    = "eth0 breth0; breth0 breth0 192.0.2.11/24; default 192.0.2.1 breth0; default fe80::1 breth0"
 	reboot  = "eth0 breth0 192.0.2.11/24; breth0 breth0; default 192.0.2.1 eth0"
 	foreign = "eth0 br-ex; br-ex br-ex 192.0.2.11/24; default 192.0.2.1 br-ex"
 	// six has addresses of two subnets, temporary (t) and deprecated (d) ones of them, and a virtual one.
@@ -112,6 +113,12 @@ func TestDecide(t *testing.T) {
 		{"no such interface", fresh, topology.Bridge, "eth9", "", "interface eth9 of the gateway not found"},
 		{"no next hop", second, topology.Physical, "eth1", "", "no default route leads through eth1"},
 		{"no address", "eth1 -; pods 10.128.0.0/23", topology.Physical, "eth1", "10.0.0.1", "no address of IPv4"},
+		{"IPv6 without an address", half, topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1, without IPv6"},
+		{"IPv4 without an address", "breth0 breth0 2001:db8::11/64; default 192.0.2.1 breth0; default fe80::1 breth0", topology.Bridge, "", "", "breth0 2001:db8::11/64 via fe80::1, without IPv4"},
+		{"IPv6 without an address, but asked for", half, topology.Bridge, "", "fe80::1", "no address of IPv6"},
+		{"IPv6 without an address now", half + "; present 192.0.2.11/24 2001:db8::11/64", topology.Bridge, "", "", "no address of IPv6"},
+		{"IPv6 without an address again", half + "; present 192.0.2.11/24", topology.Bridge, "", "", "breth0 192.0.2.11/24 via 192.0.2.1, without IPv6"},
+		{"only IPv6, without an address", half + "; pods fd01::/64", topology.Bridge, "", "", "no address of IPv6"},
 		{"a bridge without an address", "breth0 breth0", topology.Bridge, "breth0", "192.0.2.1", "bridge breth0 of the gateway has no address"},
 		{"OVN's NIC", "eth1 br-int; eth0 - 192.0.2.1/24", topology.Bridge, "eth1", "192.0.2.1", "eth1 is a port of br-int"},
 	} {
@@ -123,6 +130,10 @@ func TestDecide(t *testing.T) {
 		got := d.Interface + " " + ipnet.Join(d.IPs) + " via " + ipnet.Join(d.NextHops)
 		if d.Move != "" {
 			got = "move " + d.Move + " to " + d.Interface
+		}
+		for _, text := range d.LeftOut {
+			_, text, _ = strings.Cut(text, "no address of ")
+			got += ", without " + text[:len("IPv4")]
 		}
 		if err != nil {
 			got = err.Error()

@@ -100,6 +100,9 @@ func (p *pass) decide(ctx context.Context, h *overlayhost.Host, node *corev1.Nod
 			return d, err
 		}
 		d, err = hostgateway.Decide(o, view)
+		for _, text := range d.LeftOut {
+			p.warn(text)
+		}
 		if err != nil || d.Move == "" {
 			return d, err
 		}
