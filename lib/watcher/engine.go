@@ -349,7 +349,9 @@ func (e *engine) onDirty(dirty []nb.Unit) (settled []nb.Unit) {
 		return settled
 	}
 	settled = slices.Concat(settled, e.worlds.Allocate(), e.health.Watch())
-	e.running.Mismatches(slices.Concat(dirty, settled))
+	if e.term == nil || e.connections.cluster.Leads() { // else others may assign addresses by now; regained looks at all again
+		e.running.Mismatches(slices.Concat(dirty, settled))
+	}
 	for _, u := range slices.Concat(dirty, settled) {
 		delete(e.unwritten, u)
 		if a, ok := e.network.Annotation(u); ok {

@@ -6,11 +6,17 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ovn-k8s/lib/desired/answer"
 	"ovn-k8s/lib/desired/pod"
 	"ovn-k8s/lib/desired/topology"
 	"ovn-k8s/lib/names"
 	"ovn-k8s/lib/nb"
+	"ovn-k8s/lib/watcher/failures"
 	"ovn-k8s/lib/watcher/permission"
 )
 
@@ -77,5 +83,32 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	e.synced([]nb.Unit{other}, failed)
 	if failed[other] == nil || !e.failures.Has(other) {
 		t.Errorf("a unit that waits for the Lease: %v", failed)
+	}
+}
+
+// A leader that was frozen learns the pods of the next leader before it notices the loss of its Lease. It assigns them other
+// addresses in its World, and would advise people to delete them.
+func TestAFrozenLeaderGivesNoAdvice(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		e := idleEngine(t)
+		log, hook := test.NewNullLogger()
+		e.running = failures.NewPods(e.network, logrus.NewEntry(log), e.send, func(nb.Unit, error) {})
+		e.network.Put(twoGateways(t))
+		clear(e.may.Missing)
+		e.may.Full = true
+		if frozen {
+			term, err := e.connections.db.Lead(t.Context(), "host/1-1/1", "ns/lease", e.connections.cluster.Leads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.term = term
+		}
+		e.onDirty(e.network.Put(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, Spec: corev1.PodSpec{NodeName: "node-0"},
+			Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "192.0.2.9"}}},
+		}))
+		if told := len(hook.AllEntries()) > 0; told == frozen {
+			t.Errorf("frozen %v, told %v", frozen, told)
+		}
 	}
 }
