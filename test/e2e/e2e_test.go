@@ -393,6 +393,10 @@ func TestPodsSurviveAnEmptiedSouthbound(t *testing.T) {
 	where := map[string]string{"a": "minion1", "b": "minion2"}
 	p := pods(t, where)
 	answers(t, p["a"], p["b"].Addresses[0])
+	missed := func() string {
+		return sh(t, cluster.Master(), "grep -c 'is not in the Southbound database,' "+logOf(watcher())+" || true")
+	}
+	before := missed()
 	cluster.Central.StopSB()
 	for i := range p["a"].Addresses {
 		answers(t, p["a"], p["b"].Addresses[i])
@@ -411,6 +415,9 @@ func TestPodsSurviveAnEmptiedSouthbound(t *testing.T) {
 		t.Fatal(err)
 	}
 	consistent(t)
+	if now := missed(); now != before {
+		t.Errorf("hosts that come back are reported as missing: %s lines, %s before", now, before)
+	}
 	for i := range p["a"].Addresses {
 		answers(t, p["a"], late.Addresses[i])
 		answers(t, late, p["b"].Addresses[i])
