@@ -370,6 +370,13 @@ func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 		t.Errorf("%d sessions were reset while both gateways lived", n)
 	}
 
+	// Another host answers at an address of the Node.
+	const moved = "203.0.113.30"
+	reportExternal(t, dying.Name, []string{moved})
+	sh(t, cluster.Master(), "ip address add "+moved+"/32 dev lo")
+	t.Cleanup(func() { sh(t, cluster.Master(), "ip address del "+moved+"/32 dev lo") })
+	consistent(t)
+
 	t.Cleanup(func() { mend(t, dying) })
 	if err := dying.Cut(); err != nil {
 		t.Fatal(err)
