@@ -186,7 +186,8 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	}
 	w.must(w.master.Mend())
 	w.eventually("journalctl -b -u ovn-k8s-node | grep -q 'Initialization complete.'")
-	w.eventually("systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+	const withoutAPI = "systemctl show -p StatusText ovn-k8s-watcher | grep -q 'waiting: the API server is not available'" // nothing else is awaited
+	w.eventually(withoutAPI)
 	w.script(has)
 	if got := w.script("journalctl -b -u ovn-k8s-node | grep -c 'waiting, connecting to the Northbound'"); got != "1" {
 		t.Errorf("what is waited for is told %s times", got)
@@ -202,7 +203,7 @@ func TestANodeBootsBeforeTheDatabase(t *testing.T) {
 	w.script("mkdir -p /etc/systemd/system/ovsdb-server.service.d; printf '[Service]\\nExecStartPre=/bin/sleep 3\\n' >/etc/systemd/system/ovsdb-server.service.d/late.conf")
 	w.must(w.node.Reboot(w.ctx))
 	w.eventually(has)
-	w.eventually(active("ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher") + " && systemctl show -p StatusText ovn-k8s-watcher | grep -q serving")
+	w.eventually(active("ovn-k8s-node ovn-k8s-gateway-helper ovn-k8s-watcher") + " && " + withoutAPI)
 	w.script("systemctl show -p ExecStartPre ovs-vswitchd | grep 'nproc.*status=0'") // ovs-vswitchd waits, on a small host
 
 	// H13: a file not read by ifupdown is left alone.
