@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Section 5 of the findings: a watcher on standby whose token was refused said that the API server did not answer.
+// Section 5 of the findings: a watcher on standby with a refused token blamed a silent API server.
 func TestStandbyNamesARefusedToken(t *testing.T) {
 	w := newWorld(t, map[string]string{"node1": "192.168.2.0/24"})
 	w.start("--unixctl="+w.dir+"/first.ctl").becomesActive(1, takeover)

@@ -83,7 +83,7 @@ func TestASharedNICServesTheAddressesOfItsNode(t *testing.T) {
 	}
 }
 
-// A kubelet that reports many addresses adds only some frontends, to Services with NodePorts only, and reports in turns touch no
+// A kubelet with many addresses adds only some frontends, to Services with NodePorts only, and reports in turns touch no
 // others. The first addresses keep their frontends, and the Event has the number of the others.
 func TestAKubeletAddsFewFrontends(t *testing.T) {
 	w := NewWorld()

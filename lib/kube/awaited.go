@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Awaited names the kinds of objects that were not read yet, or cannot be followed at present, with the reasons in lost; "":
+// Awaited names the kinds of objects not read yet, or not followed at present, with the reasons in lost; "":
 // none.
 func Awaited(missing map[string]bool, lost map[string]error) string {
 	kinds, why := map[string][]string{}, map[string]string{} // by cause

@@ -16,15 +16,8 @@ import (
 
 // S4: EHOSTUNREACH or EACCES from a firewall differs from an unreachable host by the sender of the ICMP error.
 func TestRejectionsOfFirewalls(t *testing.T) {
-	require.Nothing(t, require.Node, host.Missing())
-	fabric, err := host.NewFabric()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fabric.Close)
-	asks := newHost(t, host.Options{Name: "asks", Fabric: fabric})
+	fabric, asks, far := newHosts(t)
 	near := newHost(t, host.Options{Name: "near", Fabric: fabric})
-	far := newHost(t, host.Options{Name: "far", Fabric: fabric, Outside: true})
 	for _, tt := range []struct {
 		name   string
 		on     *host.Host // nil: the fabric's router
@@ -77,14 +70,7 @@ func TestRejectionsOfFirewalls(t *testing.T) {
 
 // W2: the kernel of a firewall limits its rejections, for all hosts behind it together.
 func TestRejectionsAreLimited(t *testing.T) {
-	require.Nothing(t, require.Node, host.Missing())
-	fabric, err := host.NewFabric()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fabric.Close)
-	asks := newHost(t, host.Options{Name: "asks", Fabric: fabric})
-	far := newHost(t, host.Options{Name: "far", Fabric: fabric, Outside: true})
+	fabric, asks, far := newHosts(t)
 	rule := exec.Command("nsenter", "--net="+fabric.Netns(), "iptables", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT", "--reject-with", "icmp-host-prohibited")
 	if out, err := rule.CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))
@@ -111,6 +97,16 @@ func TestRejectionsAreLimited(t *testing.T) {
 	if dead := p.Unhealthy(); len(dead) > 0 || len(p.Rejected()) < 3 || int(verdicts.Load()) != len(p.Rejected()) {
 		t.Errorf("unhealthy are %v, rejected %v, after %d changes", dead, p.Rejected(), verdicts.Load())
 	}
+}
+
+// newHosts makes a host, and another one behind a router, the fabric's.
+func newHosts(t *testing.T) (fabric *host.Fabric, asks, far *host.Host) {
+	t.Helper()
+	require.Nothing(t, require.Node, host.Missing())
+	fabric, err := host.NewFabric()
+	must(t, err)
+	t.Cleanup(fabric.Close)
+	return fabric, newHost(t, host.Options{Name: "asks", Fabric: fabric}), newHost(t, host.Options{Name: "far", Fabric: fabric, Outside: true})
 }
 
 func newHost(t *testing.T, o host.Options) *host.Host {

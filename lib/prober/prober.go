@@ -32,7 +32,7 @@ const (
 	metLately = (misses - 2) * confirmInterval
 	// rejectedLately is several times the interval between two ICMP errors of a firewall: see limited.
 	rejectedLately = 5 * time.Second
-	// hearing is the time that a firewall needs to reject a probe of one host more.
+	// hearing is the time for a firewall to reject a probe of one host more.
 	hearing = 3 * time.Second
 )
 
@@ -47,7 +47,7 @@ type Prober struct {
 	probe   func(context.Context, []netip.Addr) Answer // replaced by tests
 	mu      sync.Mutex                                 // guards the fields below
 	targets map[string]*target                         // by name
-	reached int                                        // number of targets that answered at a tunnel address
+	reached int                                        // number of targets with an answer at a tunnel address
 	met     time.Time                                  // when another host answered there
 	// rejected has the time of each firewall's last rejection.
 	rejected map[netip.Addr]time.Time
@@ -68,7 +68,7 @@ type target struct {
 	answered  netip.Addr // the tunnel address of the last answer
 	unhealthy bool
 	row       int        // misses in a row; for an unhealthy host, answers in a row
-	rejector  netip.Addr // the firewall that rejected a probe since the last answer; invalid: none
+	rejector  netip.Addr // the firewall with a rejection since the last answer; invalid: none
 	since     time.Time  // the time of the first probe
 	heard     bool       // there was an answer or a rejection
 }
@@ -244,7 +244,7 @@ func (p *Prober) interval(name string) time.Duration {
 }
 
 // addrs are the addresses of a host that count: only those of its tunnels once one of them has answered. A process that starts
-// after the host's end does not know. Then it counts that most hosts answered there: with fewer, it may be one that lies. But if
+// after the host's end does not know. Then answers of most hosts there count: with fewer, it may be a liar's. But if
 // no other host answers there now, the network of the tunnels may be cut off from this host, and all addresses count.
 func (p *Prober) addrs(name string) []netip.Addr {
 	p.mu.Lock()

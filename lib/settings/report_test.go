@@ -13,7 +13,7 @@ import (
 	"ovn-k8s/lib/settings"
 )
 
-// A role without the rights that it needs has started, and does not serve. Its reason ends with the call of Serve.
+// A role without its rights has started, and does not serve. Its reason ends with the call of Serve.
 func TestARoleThatWaitsDoesNotServe(t *testing.T) {
 	var shown []string
 	log := logrus.New()

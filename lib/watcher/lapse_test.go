@@ -86,7 +86,7 @@ func TestWhatIsWrittenWithoutTheLease(t *testing.T) {
 	}
 }
 
-// A leader that was frozen learns the pods of the next leader before it notices the loss of its Lease. It assigns them other
+// A leader once frozen learns the pods of the next leader before it notices the loss of its Lease. It assigns them other
 // addresses in its World, and would advise people to delete them.
 func TestAFrozenLeaderGivesNoAdvice(t *testing.T) {
 	for _, frozen := range []bool{false, true} {

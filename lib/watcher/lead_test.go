@@ -65,7 +65,7 @@ func freed(t *testing.T, world weak.Pointer[desired.World]) {
 	}
 }
 
-// unreachable returns the connections of a watcher whose API server does not exist.
+// unreachable returns the connections of a watcher without an API server.
 func unreachable(t *testing.T, w *Watcher) *connections {
 	t.Helper()
 	require.Nothing(t, require.Central, ovntest.Missing())

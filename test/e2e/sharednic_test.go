@@ -90,7 +90,7 @@ func TestServicesAtAnExternalIPOfASharedNIC(t *testing.T) {
 	consistent(t)
 }
 
-// OVN has NodePorts at the first addresses that a Node reports. At the others the host's rules serve them, to pods and outside.
+// OVN has NodePorts at the first addresses of a Node. At the others the host's rules serve them, to pods and outside.
 func TestNodePortsAtManyAddressesOfANode(t *testing.T) {
 	p := pods(t, map[string]string{"web-near": "minion1", "web-far": "minion2", "own": "minion1", "far": "minion2"})
 	n := cluster.Node("minion1")

@@ -11,8 +11,8 @@ import (
 	"ovn-k8s/test/world"
 )
 
-// The databases move to another host as in install.md: with their files, or without them because the host that had them is
-// lost. No session between pods ends, with the files none at all; pods start, and the comparison finds nothing.
+// The databases move to another host as in install.md: with their files, or without them, after the loss of their
+// host. No session between pods ends, with the files none at all; pods start, and the comparison finds nothing.
 func TestDatabasesOnAnotherHost(t *testing.T) {
 	for _, kind := range []string{"watcher and helpers", "ovnkube"} {
 		t.Run(kind, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestDatabasesOnAnotherHost(t *testing.T) {
 	}
 }
 
-// A databaseMove is that of both databases of a cluster in use.
+// A databaseMove moves both databases of a cluster in use.
 type databaseMove struct {
 	*sessions
 	ovnkube bool

@@ -72,7 +72,7 @@ func (c *Cluster) create(i int) error {
 	return err
 }
 
-// join makes the file of a member that joins the cluster by another one.
+// join makes the file of a new member, joining by another one.
 func (c *Cluster) join(i, by int) error {
 	_, err := c.central.run("ovsdb-tool", "join-cluster", c.file(i, "db"), c.name(), c.peer(i), c.peer(by))
 	return err

@@ -56,7 +56,7 @@ type Decision struct {
 	// Move is a NIC to be moved to Gateway.Interface, a bridge, before the host can be the gateway. Then the addresses and
 	// next hops are unknown: decide again after the move.
 	Move string
-	// LeftOut are the reasons against families that the gateway does not have, though there are default routes.
+	// LeftOut are the reasons against families missing in the gateway, though there are default routes.
 	LeftOut []string
 }
 

@@ -323,7 +323,7 @@ func (g Gateway) text() string {
 func (c Cluster) moved(old map[string]Gateway) (Cluster, error) {
 	var errs []error
 	network := c.joinNetwork()
-	// Gateways that keep most of their join addresses come first.
+	// Gateways with most of their join addresses left come first.
 	order := slices.SortedFunc(maps.Keys(old), func(a, b string) int {
 		return cmp.Or(cmp.Compare(network.displaced(old[a]), network.displaced(old[b])), cmp.Compare(a, b))
 	})

@@ -17,8 +17,8 @@ type joinNetwork struct {
 
 func (c Cluster) joinNetwork() joinNetwork { return joinNetwork{c.Router, c.Join} }
 
-// take returns an address in each join subnet: that of wish if it is free. The others have one host number, that of wish or else
-// the lowest that is free in all of their subnets. So a gateway keeps its address while the cluster becomes dual stack.
+// take returns an address in each join subnet: wish's if it is free. The others have one host number, wish's or else the lowest
+// free one in all of their subnets. So a gateway keeps its address while the cluster becomes dual stack.
 func (n joinNetwork) take(wish []netip.Addr, used map[netip.Addr]bool) ([]netip.Addr, error) {
 	kept := n.kept(wish, used)
 	for i, a := range kept {
@@ -51,8 +51,8 @@ func (n joinNetwork) numbered(number uint64, kept []netip.Addr) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// kept are those of some addresses that a gateway can have on the join switch, one for each subnet, invalid if there is none. An
-// address is not free if its MAC would be that of the cluster router's port there, which is derived from the port's name.
+// kept are those of some addresses free for a gateway on the join switch, one for each subnet, invalid if there is none. An
+// address is not free if its MAC would be the MAC of the cluster router's port there, derived from the port's name.
 func (n joinNetwork) kept(addrs []netip.Addr, used map[netip.Addr]bool) []netip.Addr {
 	out := make([]netip.Addr, len(n.subnets))
 	for i, s := range n.subnets {
@@ -74,7 +74,7 @@ func (n joinNetwork) free(addrs []netip.Addr, used map[netip.Addr]bool) bool {
 	return len(addrs) > 0 && !slices.Contains(addrs, netip.Addr{}) && slices.Equal(n.kept(addrs, used), addrs)
 }
 
-// displaced is the number of other join addresses that a gateway needs.
+// displaced is the number of other join addresses needed by a gateway.
 func (n joinNetwork) displaced(g Gateway) (missing int) {
 	for _, a := range n.kept(g.Join, nil) {
 		if !a.IsValid() {

@@ -24,7 +24,7 @@ var lists = map[string]string{
 	"nodes": "v1 NodeList", "servicecidrs": "networking.k8s.io/v1 ServiceCIDRList",
 }
 
-// A helper whose token is refused waits, and says for what and why, until the token is renewed.
+// A helper with a refused token waits, and says for what and why, until the token is renewed.
 func TestARefusedTokenIsTold(t *testing.T) {
 	var renewed atomic.Bool
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,7 @@ type Reporter struct {
 	told    int               // Events during this eventPause
 }
 
-// At most eventBatch Events are written in eventPause: client-go drops those of more than 1 000 that wait for the API server
+// At most eventBatch Events are written in eventPause: client-go drops those beyond 1 000 waiting for the API server
 // (k8s.io/client-go/tools/record, maxQueuedEvents).
 const (
 	eventBatch = 200

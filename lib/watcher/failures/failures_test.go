@@ -56,8 +56,8 @@ func TestAnObjectInTurnsHasFewLines(t *testing.T) {
 	expect("warning is bad")
 }
 
-// Thousands of units that fail at once have an Event each, at a pace that client-go does not drop, and policies first. Those that
-// recover meanwhile have none.
+// Thousands of units failing at once have an Event each, slowly enough for client-go, and policies first. Units with a recovery
+// meanwhile have none.
 func TestEventsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := test.NewNullLogger()

@@ -7,7 +7,7 @@ import (
 	"ovn-k8s/lib/desired/facts"
 )
 
-// patience is the time between two hosts that register in a database that lost all: longer than an ovn-controller pauses between
+// patience is the time between two hosts registering in an emptied database: longer than an ovn-controller pauses between
 // two tries to connect (8 s), and needs with many hosts at once.
 const patience = time.Minute
 
@@ -19,7 +19,7 @@ type awaited struct {
 	hosts map[string]bool   // registered in the former database only
 }
 
-// see takes the rows of the hosts that are registered now, by system-id. It reports whether hosts are awaited for longer.
+// see takes the rows of the hosts registered now, by system-id. It reports whether hosts are awaited for longer.
 func (a *awaited) see(rows map[string]string) (longer bool) {
 	lost := len(a.rows) > 0
 	for id, row := range rows {

@@ -97,7 +97,7 @@ func (h *Health) SetChassis(rows map[string]string) []nb.Unit {
 	return h.reportTransitions(func() []nb.Unit { return h.network.Put(h.awaited.registered()) })
 }
 
-// forgetAwaited makes hosts unregistered that did not come back.
+// forgetAwaited makes hosts unregistered if they did not come back.
 func (h *Health) forgetAwaited() []nb.Unit {
 	if len(h.awaited.hosts) == 0 || time.Now().Before(h.until) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"ovn-k8s/lib/nb"
 )
 
-// Kinds that a watcher also waits for, though they are none of API objects.
+// More kinds for a watcher to wait for, though they are none of API objects.
 const (
 	Topology = "topology"
 	Owner    = "a database of this cluster"
@@ -31,7 +31,7 @@ type Permission struct {
 	awaited atomic.Value     // see Awaits
 }
 
-// New returns the Permission of an engine that knows nothing of its kinds yet.
+// New returns the Permission of an engine without knowledge of its kinds yet.
 func New(kinds []kube.Kind) *Permission {
 	p := &Permission{Missing: map[string]bool{Topology: true}, lost: map[string]error{}}
 	for _, k := range kinds {

@@ -13,12 +13,12 @@ import (
 	"ovn-k8s/lib/names"
 )
 
-// A Northbound database from a backup lacks the nodes and gateways that joined since, and has former subnets of nodes. The copy
+// A Northbound database from a backup lacks the nodes and gateways of later joins, and has former subnets of nodes. The copy
 // has the later ones, and would be written over. A command may as well have changed them while nobody followed the database:
 // nothing tells the two apart. So nothing is written back. The copy keeps them under other keys, and people are told.
 
-// KeepLost has the copy keep nodes, with their subnets, and gateways that a record read anew lacks. nodes returns the Nodes of Kubernetes. Until
-// Found was called nothing is copied.
+// KeepLost has the copy keep nodes, with their subnets, and gateways missing in a record read anew. nodes returns the Nodes of
+// Kubernetes. Until Found was called nothing is copied.
 func (y *Copy) KeepLost(log *logrus.Entry, nodes func() map[string]bool) {
 	y.log, y.nodes, y.reread = log, nodes, true
 }
