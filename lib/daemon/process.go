@@ -103,6 +103,10 @@ func (c *child) untilReady(ctx context.Context) (ready bool, err error) {
 			}
 			c.ready = nil // it closed its end: it is about to end
 		case err := <-c.ended:
+			if c.ready != nil && <-c.ready { // it was ready before
+				c.ended <- err
+				return true, nil
+			}
 			return false, err
 		case <-stop:
 			stop = nil

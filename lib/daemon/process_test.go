@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -38,6 +39,25 @@ func TestWhatIsACrash(t *testing.T) {
 	for _, o := range []outcome{{}, {status: 1}, {status: 2}, {signal: unix.SIGTERM}, {signal: unix.SIGINT}, {signal: unix.SIGHUP}, {signal: unix.SIGUSR1}} {
 		if o.crash() {
 			t.Errorf("%v is one", o)
+		}
+	}
+}
+
+// A child that was ready and ended, both before anybody looked, was ready: a monitor restarts it.
+func TestReadyBeforeTheEnd(t *testing.T) {
+	end := errors.New("killed")
+	for _, was := range []bool{true, false} {
+		for range 100 { // the two come in any order
+			c := &child{ready: make(chan bool, 1), ended: make(chan error, 1)}
+			c.ready <- was
+			c.ended <- end
+			ready, err := c.untilReady(t.Context())
+			if ready {
+				err = c.untilEnd(t.Context())
+			}
+			if ready != was || err != end {
+				t.Fatalf("ready: %v, want %v; %v", ready, was, err)
+			}
 		}
 	}
 }
