@@ -132,14 +132,20 @@ func (c *Cluster) Put(o any) Cost { return c.measure(func() []nb.Unit { return c
 // Remove measures the cost of a removed object.
 func (c *Cluster) Remove(o any) Cost { return c.measure(func() []nb.Unit { return c.World.Remove(o) }) }
 
-// measure runs a change like the engine, without garbage collection.
+// measure returns the cost of a change.
 func (c *Cluster) measure(change func() []nb.Unit) Cost {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	runtime.LockOSThread() // for threadTime
-	defer runtime.UnlockOSThread()
 	var before, after runtime.MemStats
+	var rows map[nb.Unit][]nb.Row
 	runtime.ReadMemStats(&before)
-	start := threadTime()
+	took := CPUTime(func() { rows = c.changed(change) })
+	runtime.ReadMemStats(&after)
+	cost := c.account(rows)
+	cost.Units, cost.Time, cost.Alloc = len(rows), took, int(after.TotalAlloc-before.TotalAlloc)
+	return cost
+}
+
+// changed runs a change like the engine, and returns the rows of all units that it concerns.
+func (c *Cluster) changed(change func() []nb.Unit) map[nb.Unit][]nb.Row {
 	dirty := map[nb.Unit]bool{}
 	for _, units := range [][]nb.Unit{change(), c.World.Allocate()} {
 		for _, u := range units {
@@ -153,11 +159,17 @@ func (c *Cluster) measure(change func() []nb.Unit) Cost {
 			c.problem = fmt.Sprint(u, ": ", err)
 		}
 	}
-	took := threadTime() - start
-	runtime.ReadMemStats(&after)
-	cost := c.account(rows)
-	cost.Units, cost.Time, cost.Alloc = len(rows), took, int(after.TotalAlloc-before.TotalAlloc)
-	return cost
+	return rows
+}
+
+// CPUTime returns the CPU time of work, which must stay in one goroutine. Other processes and garbage collection do not count.
+func CPUTime(work func()) time.Duration {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	runtime.LockOSThread() // for threadTime
+	defer runtime.UnlockOSThread()
+	start := threadTime()
+	work()
+	return threadTime() - start
 }
 
 // threadTime returns the CPU time of the calling thread.
