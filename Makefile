@@ -98,7 +98,7 @@ test-firewalls:
 	OVNK8S_TEST_NEED=central,node,cluster OVNK8S_TEST_FIREWALLS=yes OVNK8S_TEST_FIREWALLS_ROUNDS=$(or $(ROUNDS),20) \
 		go test -count=1 ./test/firewalls -run 'TestBesideFirewalls/$(FIREWALL)' -v -timeout 2h
 
-## test-upgrade: OVN and Open vSwitch of three releases of Debian, and two releases of the programs, in each order, under open connections (RUN=), half an hour; as root
+## test-upgrade: OVN and Open vSwitch of three releases of Debian, and two releases of the programs, in each order, under open connections (RUN=), ten minutes; as root
 test-upgrade: prepare
 	go run ./test/rootfs trixie go run ./test/prepare packages
 	go run ./test/rootfs sid go run ./test/prepare packages
