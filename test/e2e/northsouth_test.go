@@ -364,6 +364,11 @@ func TestTwoGatewaysShareAndSurvive(t *testing.T) {
 	addGateway(t, living, world.Dedicated)
 	both := func(seen map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 && len(seen) == 2 }
 	all := func(_ map[netip.Addr][]string, silent []string) bool { return len(silent) == 0 }
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(sh(t, cluster.Master(), "grep gateway /var/log/openvswitch/ovn-k8s-watcher.log | tail -n 20"))
+		}
+	})
 	egress(t, list, patience, "both gateways are used", both)
 	running := egressSessions(t, list, around.Outside)
 	if n := broken(t, running); n > 0 {
