@@ -86,7 +86,7 @@ func (g *Guard) Run(ctx context.Context) {
 		case <-g.again.C:
 			g.try(ctx, g.look, g.again)
 		case <-rows:
-			if g.lostTunnels() || g.empty { // a wait set now is not for an empty bridge
+			if g.lostTunnels() || g.empty { // a wait may have been set meanwhile
 				g.try(ctx, g.look, g.again)
 			}
 		case <-g.release.C:
