@@ -48,16 +48,7 @@ func newNode(t *testing.T) *node {
 	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(2*time.Minute))
 	t.Cleanup(cancel)
-	fabric, err := host.NewFabric()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fabric.Close)
-	h, err := host.New(host.Options{Name: "node", Fabric: fabric})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := host.Alone(t, "node")
 	if err := h.StartSwitch(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -23,16 +23,7 @@ func bridge(t *testing.T) (context.Context, *host.Host, ofctl.Bridge) {
 	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	fabric, err := host.NewFabric()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fabric.Close)
-	h, err := host.New(host.Options{Name: "alpha", Fabric: fabric})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := host.Alone(t, "alpha")
 	if err := h.StartOVS(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -52,16 +52,7 @@ func TestAWaitThatComesAfterTheBridge(t *testing.T) {
 	require.Nothing(t, require.Node, host.Missing())
 	ctx, cancel := context.WithTimeout(t.Context(), limit.Of(time.Minute))
 	defer cancel()
-	fabric, err := host.NewFabric()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fabric.Close)
-	h, err := host.New(host.Options{Name: "alpha", Fabric: fabric})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.Close)
+	h := host.Alone(t, "alpha")
 	do := func(args ...string) {
 		t.Helper()
 		if err := h.VSCtl(ctx, args...); err != nil {
