@@ -13,7 +13,7 @@ import (
 // counted makes programs of packet filters write their names to /run/started.
 const counted = `touch /run/started
 	for tool in nft iptables ip6tables iptables-save ip6tables-save iptables-legacy ip6tables-legacy iptables-legacy-save ip6tables-legacy-save iptables-restore ip6tables-restore; do
-		[ -e /usr/sbin/$tool ] || continue
+		[ -x /usr/sbin/$tool ] || continue
 		printf '#!/bin/sh\necho %s "$@" >>/run/started\nexec /usr/sbin/%s "$@"\n' $tool $tool >/usr/local/bin/$tool
 		chmod +x /usr/local/bin/$tool
 	done`

@@ -258,6 +258,7 @@ func TestHealthz(t *testing.T) {
 
 // /healthz needs only what serves here: no rules of a family that no pod here has, and no flows of a bridge without a gateway.
 func TestHealthzNeedsOnlyWhatServes(t *testing.T) {
+	host.NeedIPTables(t)
 	w := newWorld(t)
 	w.script(`set -e
 		for tool in ip6tables ip6tables-save ip6tables-restore; do

@@ -32,11 +32,15 @@ func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	settledHost(t, n)
-	helper := func(signal string) {
-		sh(t, n, "kill -"+signal+" $(cat /var/run/openvswitch/"+helper()+".pid)")
+	pidfile := "/var/run/openvswitch/" + helper() + ".pid"
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(func() { helper("CONT") })
-	helper("STOP")
+	t.Cleanup(func() { check(n.Thaw(context.Background(), pidfile)) })
+	check(n.Freeze(t.Context(), pidfile))
 	seen, err := cluster.GatewayInit(t.Context(), n, world.Shared)
 	if err != nil {
 		t.Fatal(err)
@@ -62,11 +66,11 @@ func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
 				connections = sh(t, n, "ovs-appctl --target=ovs-vswitchd dpctl/dump-conntrack")
 				return answered || strings.Contains(connections, fmt.Sprintf("udp,orig=(src=%v,", a))
 			}, &connections)
-			helper("CONT")
+			check(n.Thaw(t.Context(), pidfile))
 			if err := <-delivered; err != nil {
 				t.Errorf("%s at %v: %v", name, a, err)
 			}
-			helper("STOP")
+			check(n.Freeze(t.Context(), pidfile))
 		}
 	}
 }

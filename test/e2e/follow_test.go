@@ -307,11 +307,7 @@ func (f *follower) table() []changed {
 		{setting: "cni-plugin", value: "other"},
 		{setting: "log-path", value: "/var/log/openvswitch/other.log", effects: effects{
 			config.Plugin: f.pod(func(world.Endpoint) string { return f.shell("cat /var/log/openvswitch/other.log", "follower-")() })}},
-		{setting: "cni-timeout", value: "1s", bad: []string{"soon"}, effects: effects{config.Plugin: func() string {
-			f.sh("kill -STOP $(cat /var/run/openvswitch/ovn-k8s-watcher.pid)")
-			defer f.sh("kill -CONT $(cat /var/run/openvswitch/ovn-k8s-watcher.pid)")
-			return f.failing("POD after 1")()
-		}}},
+		{setting: "cni-timeout", value: "1s", bad: []string{"soon"}, effects: effects{config.Plugin: f.frozen(world.WatcherPidfile, f.failing("POD after 1"))}},
 		{setting: "unix-socket", value: "/var/run/follow.sock", with: map[string]string{"ovn-nb": ""}, bad: []string{"socket"}, effects: effects{config.Watcher: serveSocket(f.T, f.Node, "/var/run/follow.sock")}},
 		{setting: "rundir", value: "/var/run/ovs2", bad: []string{"run"}, effects: effects{
 			config.Plugin:  f.failing("/var/run/ovs2/db.sock"),

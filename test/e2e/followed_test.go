@@ -179,6 +179,21 @@ func (f *follower) failing(text string) func() string {
 	}
 }
 
+// frozen is the result of check while the daemon of a pidfile stands still.
+func (f *follower) frozen(pidfile string, check func() string) func() string {
+	return func() string {
+		if err := f.Freeze(f.Context(), pidfile); err != nil {
+			return err.Error()
+		}
+		defer func() {
+			if err := f.Thaw(f.Context(), pidfile); err != nil {
+				f.Error(err)
+			}
+		}()
+		return check()
+	}
+}
+
 func contained(text, want string) string {
 	if strings.Contains(text, want) {
 		return ""

@@ -159,7 +159,7 @@ func TestCheckWithoutOVNKube(t *testing.T) {
 // try does a damage while the processes are frozen: they would repair it at once. Then it lets them repair it.
 func (c *checker) try(d damage) {
 	c.Helper()
-	c.signal("STOP")
+	c.freeze()
 	d.do(c)
 	before := c.state(d.host)
 	lines := c.found(c.Node(d.host))
@@ -171,7 +171,7 @@ func (c *checker) try(d damage) {
 	if diff := difference(before, c.state(d.host)); diff != "" {
 		c.Errorf("%s: the check changed (-before +after)\n%s", d.what, diff)
 	}
-	c.signal("CONT")
+	c.thaw()
 	if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, d.says) }) {
 		c.Errorf("%s on %s: no %q in\n%s", d.what, d.host, d.says, strings.Join(lines, "\n"))
 	}
@@ -190,12 +190,22 @@ func (c *checker) repaired(what string) {
 	}
 }
 
-// signal sends a signal to all processes of ovnkube.
-func (c *checker) signal(name string) {
+// pidfiles are those of the processes of ovnkube on a host.
+const pidfiles = "/var/run/openvswitch/ovnkube*.pid"
+
+// freeze stops all processes of ovnkube.
+func (c *checker) freeze() {
 	c.Helper()
 	for _, n := range c.Nodes {
-		_, err := n.Script(c.ctx, `for p in /var/run/openvswitch/ovnkube*.pid; do kill -"$1" "$(cat "$p")"; done`, name)
-		c.must(err)
+		c.must(n.Freeze(c.ctx, pidfiles))
+	}
+}
+
+// thaw continues them.
+func (c *checker) thaw() {
+	c.Helper()
+	for _, n := range c.Nodes {
+		c.must(n.Thaw(c.ctx, pidfiles))
 	}
 }
 

@@ -63,19 +63,12 @@ func (m *masters) frozen() {
 	m.Helper()
 	active, standby := m.roles()
 	since := time.Now()
-	m.signal(active, "STOP")
+	m.must(active.Freeze(m.ctx, world.MasterPidfile))
 	m.takesOver(standby, "freezing "+active.Name, since)
 	before := m.log(active)
-	m.signal(active, "CONT")
+	m.must(active.Thaw(m.ctx, world.MasterPidfile))
 	m.tellsLeader(active, standby, before)
 	m.clean("freezing " + active.Name)
-}
-
-// signal sends a signal to the master of a host.
-func (m *masters) signal(n *world.Node, name string) {
-	m.Helper()
-	_, err := n.Script(m.ctx, `kill -s "$1" "$(cat "$2")"`, name, world.MasterPidfile)
-	m.must(err)
 }
 
 // roles waits until a master leads, and returns it and the other one.

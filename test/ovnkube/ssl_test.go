@@ -191,10 +191,10 @@ func (c *cluster) losesFiles() {
 	k := &checker{cluster: c}
 	k.repaired("the start")
 	for _, n := range c.Nodes {
-		k.signal("STOP")
+		k.freeze()
 		script(n, "ovs-vsctl del-ssl", "").do(k)
 		lines := strings.Join(k.found(n), "\n")
-		k.signal("CONT")
+		k.thaw()
 		if !strings.Contains(lines, etc+"/ovncontroller-privkey.pem") {
 			c.Errorf("%s without SSL files: %s", n.Name, lines)
 		}
