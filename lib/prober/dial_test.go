@@ -27,21 +27,21 @@ func TestRejectionsOfFirewalls(t *testing.T) {
 		reject bool
 	}{
 		{"no firewall", near, near.IPv4(), "true", true, false},
-		{"RHEL's default", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-host-prohibited", true, false},
-		{"prohibited", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-admin-prohibited", true, false},
-		{"host unreachable", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT --reject-with icmp-host-unreachable", true, false},
-		{"port unreachable", near, near.IPv4(), "iptables -I INPUT -p tcp -j REJECT", true, false},
-		{"IPv6 prohibited", near, near.IPv6(), "ip6tables -I INPUT -p tcp -j REJECT --reject-with icmp6-adm-prohibited", true, false},
-		{"IPv6 unreachable", near, near.IPv6(), "ip6tables -I INPUT -p tcp -j REJECT --reject-with icmp6-addr-unreachable", true, false},
-		{"dropped", near, near.IPv4(), "iptables -I INPUT -p tcp -j DROP", false, false},
+		{"RHEL's default", near, near.IPv4(), filters("input", "reject with icmp type host-prohibited"), true, false},
+		{"prohibited", near, near.IPv4(), filters("input", "reject with icmp type admin-prohibited"), true, false},
+		{"host unreachable", near, near.IPv4(), filters("input", "reject with icmp type host-unreachable"), true, false},
+		{"port unreachable", near, near.IPv4(), filters("input", "reject"), true, false},
+		{"IPv6 prohibited", near, near.IPv6(), filters("input", "reject with icmpv6 type admin-prohibited"), true, false},
+		{"IPv6 unreachable", near, near.IPv6(), filters("input", "reject with icmpv6 type addr-unreachable"), true, false},
+		{"dropped", near, near.IPv4(), filters("input", "drop"), false, false},
 		{"behind a router", nil, far.IPv4(), "true", true, false},
-		{"rejected by a router", nil, far.IPv4(), "iptables -I FORWARD -p tcp -j REJECT --reject-with icmp-host-prohibited", false, true},
-		{"IPv6 rejected by a router", nil, far.IPv6(), "ip6tables -I FORWARD -p tcp -j REJECT --reject-with icmp6-adm-prohibited", false, true},
+		{"rejected by a router", nil, far.IPv4(), filters("forward", "reject with icmp type host-prohibited"), false, true},
+		{"IPv6 rejected by a router", nil, far.IPv6(), filters("forward", "reject with icmpv6 type admin-prohibited"), false, true},
 		{"unreachable from a router", nil, far.IPv4(), "ip route add unreachable " + far.IPv4().String(), false, false},
 		{"IPv6 unreachable from a router", nil, far.IPv6(), "ip -6 route add unreachable " + far.IPv6().String() + " metric 1", false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			clean := "iptables -F; ip6tables -F; ip route del unreachable " + far.IPv4().String() + " 2>/dev/null; ip -6 route del unreachable " + far.IPv6().String() + " 2>/dev/null; "
+			clean := "nft delete table inet filters 2>/dev/null; ip route del unreachable " + far.IPv4().String() + " 2>/dev/null; ip -6 route del unreachable " + far.IPv6().String() + " 2>/dev/null; "
 			set := exec.Command("nsenter", "--net="+fabric.Netns(), "sh", "-c", clean+tt.rule)
 			if tt.on != nil {
 				set = tt.on.Command("sh", "-c", clean+tt.rule)
@@ -68,10 +68,15 @@ func TestRejectionsOfFirewalls(t *testing.T) {
 	}
 }
 
+// filters is a command that sets a firewall for TCP, with a hook and a verdict of nft(8).
+func filters(hook, verdict string) string {
+	return fmt.Sprintf("nft 'table inet filters { chain %[1]s { type filter hook %[1]s priority filter; meta l4proto tcp %[2]s; }; }'", hook, verdict)
+}
+
 // W2: the kernel of a firewall limits its rejections, for all hosts behind it together.
 func TestRejectionsAreLimited(t *testing.T) {
 	fabric, asks, far := newHosts(t)
-	rule := exec.Command("nsenter", "--net="+fabric.Netns(), "iptables", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT", "--reject-with", "icmp-host-prohibited")
+	rule := exec.Command("nsenter", "--net="+fabric.Netns(), "sh", "-c", filters("forward", "reject with icmp type host-prohibited"))
 	if out, err := rule.CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))
 	}

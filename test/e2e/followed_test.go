@@ -115,8 +115,14 @@ func otherFirewall() string {
 	return config.NFTables
 }
 
-// moved: the rules of the Service have moved from one program to the other.
+// moved: the rules of the Service have moved from one program to the other. They stay on a host that lacks the other.
 func (f *follower) moved() string {
+	if host.WithoutIPTables() {
+		if why := f.shell("ovs-appctl -t ovn-k8s-gateway-helper reconcile/show", "install the package iptables")(); why != "" {
+			return why
+		}
+		return f.shell("nft list table ip ovn-k8s", "followed")()
+	}
 	own, other := f.shell("iptables-save", "followed"), f.shell("nft list table ip ovn-k8s", "followed")
 	if host.Firewall() == config.NFTables {
 		own, other = other, own
