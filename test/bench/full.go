@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"ovn-k8s/lib/nb/nbdb"
 	"ovn-k8s/test/bench/field"
@@ -211,8 +213,15 @@ func fullPod(i int) *corev1.Pod {
 	return p
 }
 
+// createFullPod creates pod i. A busy API server may answer that its time is over, and have created the pod or not.
 func createFullPod(ctx context.Context, f *field.Field, i int) error {
 	p := fullPod(i)
-	_, err := f.Client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsTimeout, func() error {
+		_, err := f.Client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
 	return err
 }

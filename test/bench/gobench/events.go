@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ func eventsOf(ctx context.Context, b *run.Bench, nodes int) (map[string][]float6
 	if b.Profile != "" {
 		dir, err := filepath.Abs(b.Profile)
 		if err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 		flags = []string{"-o", filepath.Join(dir, "events.test"), "-cpuprofile", filepath.Join(dir, fmt.Sprintf("events-%d.cpu", nodes))}
