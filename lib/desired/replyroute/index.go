@@ -20,6 +20,7 @@ type Index struct {
 	replies func(k service.Key, node string) []service.Reply
 	locals  int                   // Services with this policy
 	on      map[string]candidates // by node
+	full    map[string]bool       // the nodes that refuse a Service: mostly none
 }
 
 // candidates are the Candidates of Services on one node.
@@ -37,7 +38,7 @@ type candidate struct {
 
 // NewIndex returns an index without Services. replies returns the Replies of a Service on a node.
 func NewIndex(x *facts.Index, replies func(service.Key, string) []service.Reply) *Index {
-	return &Index{facts: x, replies: replies, on: map[string]candidates{}}
+	return &Index{facts: x, replies: replies, on: map[string]candidates{}, full: map[string]bool{}}
 }
 
 // Units implements feature.Feature.
@@ -91,7 +92,11 @@ func (x *Index) Put(s service.Service, node string, now int) (touched []nb.Unit,
 	}
 	refused := here.decide()
 	changed = facts.OtherKeys(here.refused, refused, facts.Same)
-	here.refused = refused
+	if here.refused = refused; len(refused) > 0 {
+		x.full[node] = true
+	} else {
+		delete(x.full, node)
+	}
 	if x.on[node] = here; len(here.of) == 0 {
 		delete(x.on, node)
 	}
@@ -129,7 +134,7 @@ func (x *Index) RefusedAt(k service.Key, node string) (int, bool) {
 
 // Refused are the nodes with a Service refused, with its Candidates there.
 func (x *Index) Refused(k service.Key) (out map[string]int) {
-	for node := range x.on {
+	for node := range x.full {
 		if n, refused := x.RefusedAt(k, node); refused {
 			if out == nil {
 				out = map[string]int{}
