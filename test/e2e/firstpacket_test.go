@@ -32,15 +32,14 @@ func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	settledHost(t, n)
-	pidfile := "/var/run/openvswitch/" + helper() + ".pid"
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { check(n.Thaw(context.Background(), pidfile)) })
-	check(n.Freeze(t.Context(), pidfile))
+	t.Cleanup(func() { check(n.Thaw(context.Background(), world.HelperPidfile)) })
+	check(n.Freeze(t.Context(), world.HelperPidfile))
 	seen, err := cluster.GatewayInit(t.Context(), n, world.Shared)
 	if err != nil {
 		t.Fatal(err)
@@ -66,11 +65,11 @@ func TestDatagramsBeforeTheHelperKnowsTheGateway(t *testing.T) {
 				connections = sh(t, n, "ovs-appctl --target=ovs-vswitchd dpctl/dump-conntrack")
 				return answered || strings.Contains(connections, fmt.Sprintf("udp,orig=(src=%v,", a))
 			}, &connections)
-			check(n.Thaw(t.Context(), pidfile))
+			check(n.Thaw(t.Context(), world.HelperPidfile))
 			if err := <-delivered; err != nil {
 				t.Errorf("%s at %v: %v", name, a, err)
 			}
-			check(n.Freeze(t.Context(), pidfile))
+			check(n.Freeze(t.Context(), world.HelperPidfile))
 		}
 	}
 }

@@ -16,11 +16,11 @@ import (
 // service.MaxOwnReplies of their namespace, or service.MaxReplies of the node. All Services share the routes of a node: so
 // an endpoint touches one unit.
 type Index struct {
-	facts   *facts.Index
-	replies func(k service.Key, node string) []service.Reply
-	locals  int                   // Services with this policy
-	on      map[string]candidates // by node
-	full    map[string]bool       // the nodes that refuse a Service: mostly none
+	facts    *facts.Index
+	replies  func(k service.Key, node string) []service.Reply
+	locals   int                   // Services with this policy
+	on       map[string]candidates // by node
+	refusing map[string]bool       // the nodes that refuse a Service: mostly none
 }
 
 // candidates are the Candidates of Services on one node.
@@ -38,7 +38,7 @@ type candidate struct {
 
 // NewIndex returns an index without Services. replies returns the Replies of a Service on a node.
 func NewIndex(x *facts.Index, replies func(service.Key, string) []service.Reply) *Index {
-	return &Index{facts: x, replies: replies, on: map[string]candidates{}, full: map[string]bool{}}
+	return &Index{facts: x, replies: replies, on: map[string]candidates{}, refusing: map[string]bool{}}
 }
 
 // Units implements feature.Feature.
@@ -93,9 +93,9 @@ func (x *Index) Put(s service.Service, node string, now int) (touched []nb.Unit,
 	refused := here.decide()
 	changed = facts.OtherKeys(here.refused, refused, facts.Same)
 	if here.refused = refused; len(refused) > 0 {
-		x.full[node] = true
+		x.refusing[node] = true
 	} else {
-		delete(x.full, node)
+		delete(x.refusing, node)
 	}
 	if x.on[node] = here; len(here.of) == 0 {
 		delete(x.on, node)
@@ -134,7 +134,7 @@ func (x *Index) RefusedAt(k service.Key, node string) (int, bool) {
 
 // Refused are the nodes with a Service refused, with its Candidates there.
 func (x *Index) Refused(k service.Key) (out map[string]int) {
-	for node := range x.full {
+	for node := range x.refusing {
 		if n, refused := x.RefusedAt(k, node); refused {
 			if out == nil {
 				out = map[string]int{}
